@@ -1,0 +1,36 @@
+"""wirebound: train neural networks inside a strict budget of connections, by deep rewiring.
+
+    model = wb.sparsify(model, connectivity=0.01)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    rewiring = wb.DeepR(model, optimizer, l1=1e-4)
+    ...
+    loss.backward()
+    rewiring.step()
+    rewiring.zero_grad()
+"""
+
+from wirebound.core import schedule
+from wirebound.ledger import Ledger, ledger
+from wirebound.methods import DeepR, Dense, Fixed, LayerInfo, Method, StepInfo
+from wirebound.nn import SparseLinear, sparsify, to_dense, wirings
+from wirebound.version import __version__
+from wirebound.wiring import Wiring, WiringError
+
+__all__ = [
+    "DeepR",
+    "Dense",
+    "Fixed",
+    "LayerInfo",
+    "Ledger",
+    "Method",
+    "SparseLinear",
+    "StepInfo",
+    "Wiring",
+    "WiringError",
+    "__version__",
+    "ledger",
+    "schedule",
+    "sparsify",
+    "to_dense",
+    "wirings",
+]

@@ -1,0 +1,86 @@
+"""``ledger``: the bytes that each part of a training run holds, counted from the tensors themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from wirebound.methods.method import Method
+from wirebound.nn.part import wirings
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One part: what it is, its bytes, and how they come about."""
+
+    part: str
+    bytes: int
+    note: str
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All parts of a model and its method; ``str()`` of it is a table."""
+
+    entries: tuple[Entry, ...]
+    connections: int
+
+    @property
+    def total(self) -> int:
+        return sum(entry.bytes for entry in self.entries)
+
+    @property
+    def per_connection(self) -> float:
+        """Bytes for each connection of what grows with their number."""
+        grows = sum(e.bytes for e in self.entries if e.note.startswith("K ×"))
+        return grows / self.connections if self.connections else 0.0
+
+    def __str__(self) -> str:
+        width = max(len(entry.part) for entry in self.entries)
+        lines = [f"{e.part:<{width}}  {e.bytes:>15,} B  {e.note}" for e in self.entries]
+        lines.append(f"{'total':<{width}}  {self.total:>15,} B")
+        return "\n".join(lines)
+
+
+def _size(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.numel() * tensor.element_size()
+
+
+def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
+    """What a model holds and, with its method, what training it holds (gradients count when they exist)."""
+    found = wirings(model)
+    thetas = {id(w.theta) for w in found}
+    others = [p for p in model.parameters() if id(p) not in thetas]
+    own = {id(t) for w in found for t in (w.code, w.colptr, w.initial_counts, w.identity)}
+    buffers = [b for b in model.buffers() if id(b) not in own]
+    entries: list[Entry] = []
+
+    def add(part: str, tensors: list[Tensor | None], note: str) -> None:
+        total = sum(_size(t) for t in tensors)
+        if total:
+            entries.append(Entry(part, total, note))
+
+    add("parameters θ", [w.theta for w in found], "K × one number")
+    add("index", [w.code for w in found], "K × int32, row and sign")
+    add("column pointers", [w.colptr for w in found], "one int64 for each input of each layer")
+    add("gradients of θ", [w.theta.grad for w in found], "K × one number")
+    if method is not None:
+        state = method.optimizer.state
+        for w in found:
+            for name, value in state.get(w.theta, {}).items():
+                if isinstance(value, Tensor) and value.dim() > 0:
+                    add(f"optimiser state {name}", [value], "K × one number")
+        bridge = getattr(method, "bridge", None)
+        if bridge is not None:
+            add("birth steps", list(bridge.born), "K × int32, for Adam's bias correction")
+    add("dense parameters", list(others), "biases, norms and layers that stay dense")
+    add("gradients of dense parameters", [p.grad for p in others], "as long as the parameters")
+    if method is not None:
+        add(
+            "optimiser state of dense parameters",
+            [v for p in others for v in method.optimizer.state.get(p, {}).values() if isinstance(v, Tensor)],
+            "as long as the parameters",
+        )
+    add("buffers", list(buffers), "running statistics and the like")
+    return Ledger(tuple(entries), sum(w.budget for w in found))

@@ -1,0 +1,134 @@
+"""Between torch's optimisers and wirings: who moves θ, and which of the optimiser's tensors ride along.
+
+SGD, Adam and AdamW are computed by ``ops.update_`` in one pass with ℓ1, noise and death, on the very tensors that
+torch keeps in ``optimizer.state``; torch's own step does the rest of the model. Every other optimiser moves θ itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, optim
+
+from wirebound.ops.rule import Kind, Rule, State
+from wirebound.wiring import Wiring
+
+_OWN_RULES: dict[type[optim.Optimizer], Kind] = {
+    optim.SGD: Kind.SGD,
+    optim.Adam: Kind.ADAM,
+    optim.AdamW: Kind.ADAM,
+}
+
+
+class Bridge:
+    """One optimiser and the wirings that it trains."""
+
+    def __init__(self, optimizer: optim.Optimizer, wirings: list[Wiring]) -> None:
+        if isinstance(optimizer, optim.LBFGS):
+            raise ValueError("optimizer (=LBFGS) must keep its state by element, so that it can move with connections")
+        self.optimizer = optimizer
+        self.wirings = wirings
+        self.kind = _OWN_RULES.get(type(optimizer), Kind.NONE)
+        self.born: list[Tensor] = []  # the step in which each connection was born, for Adam's bias correction
+        if self.kind is Kind.ADAM:
+            self.born = [torch.zeros(w.budget, dtype=torch.int32, device=w.theta.device) for w in wirings]
+
+    def group(self, wiring: Wiring) -> dict[str, Any]:
+        """The optimiser's parameter group that holds this wiring's θ."""
+        for group in self.optimizer.param_groups:
+            if any(p is wiring.theta for p in group["params"]):
+                return group
+        raise ValueError("the wiring's parameter is no longer in the optimiser")
+
+    def step_torch(self) -> None:
+        """torch's own step: for all parameters, or for all but θ where we compute the rule."""
+        if self.kind is Kind.NONE:
+            self.optimizer.step()
+            return
+        grads = [w.theta.grad for w in self.wirings]
+        for wiring in self.wirings:
+            wiring.theta.grad = None
+        try:
+            self.optimizer.step()
+        finally:
+            for wiring, grad in zip(self.wirings, grads, strict=True):
+                wiring.theta.grad = grad
+
+    def rule(self, group: dict[str, Any]) -> Rule:
+        """The numbers of this step, from the group as a scheduler has left it."""
+        lr = float(group["lr"])
+        if self.kind is Kind.SGD:
+            return Rule(
+                Kind.SGD,
+                lr=lr,
+                momentum=float(group["momentum"]),
+                dampening=float(group["dampening"]),
+                nesterov=group["nesterov"],
+                weight_decay=float(group["weight_decay"]),
+                maximize=group["maximize"],
+            )
+        if self.kind is Kind.ADAM:
+            beta1, beta2 = group["betas"]
+            return Rule(
+                Kind.ADAM,
+                lr=lr,
+                weight_decay=float(group["weight_decay"]),
+                beta1=float(beta1),
+                beta2=float(beta2),
+                eps=float(group["eps"]),
+                decoupled=group.get("decoupled_weight_decay", isinstance(self.optimizer, optim.AdamW)),
+                maximize=group["maximize"],
+            )
+        return Rule(Kind.NONE, lr=lr)
+
+    def state(self, number: int, group: dict[str, Any]) -> State:
+        """torch's tensors for the θ of a wiring, made as torch makes them if this is the first step."""
+        theta = self.wirings[number].theta
+        state = self.optimizer.state[theta]
+        if self.kind is Kind.SGD:
+            if not group["momentum"]:
+                return State()
+            # torch starts the buffer with the first gradient; from zeros it is the same unless dampening is set,
+            # and a newborn's buffer starts from zero too.
+            if state.get("momentum_buffer") is None:
+                state["momentum_buffer"] = torch.zeros_like(theta, requires_grad=False)
+            return State(momentum=state["momentum_buffer"])
+        if self.kind is Kind.ADAM:
+            if "step" not in state:
+                state["step"] = torch.tensor(0.0)
+                for name in ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ())):
+                    state[name] = torch.zeros_like(theta, requires_grad=False)
+            state["step"] += 1
+            return State(
+                exp_avg=state["exp_avg"],
+                exp_avg_sq=state["exp_avg_sq"],
+                max_exp_avg_sq=state.get("max_exp_avg_sq"),
+                born=self.born[number],
+            )
+        return State()
+
+    def riders(self, number: int, group: dict[str, Any], step: int) -> list[tuple[Tensor, float]]:
+        """The arrays that move with their connections, and what a newborn has there."""
+        wiring = self.wirings[number]
+        found: list[tuple[Tensor, float]] = []
+        for name, value in self.optimizer.state.get(wiring.theta, {}).items():
+            if not isinstance(value, Tensor) or (value.dim() == 0 and name != "prev"):
+                continue
+            if value.shape != wiring.theta.shape:
+                raise ValueError(
+                    f"optimizer (={type(self.optimizer).__name__}) keeps {name!r} of shape {tuple(value.shape)}, "
+                    f"which must be {tuple(wiring.theta.shape)} to move with connections"
+                )
+            found.append((value, self._clean(name, group)))
+        if self.born:
+            found.append((self.born[number], step))
+        return found
+
+    def _clean(self, name: str, group: dict[str, Any]) -> float:
+        """The value with which torch starts this piece of state."""
+        if isinstance(self.optimizer, optim.Rprop) and name == "step_size":
+            return float(group["lr"])
+        if isinstance(self.optimizer, optim.Adagrad) and name == "sum":
+            return float(group["initial_accumulator_value"])
+        return 0.0

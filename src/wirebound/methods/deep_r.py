@@ -1,0 +1,174 @@
+"""DEEP R (Bellec et al. 2018, Algorithm 1): training and rewiring at once, exactly K connections after every step.
+
+    for all active connections k (θ_k >= 0):
+        θ_k ← θ_k − η ∂E/∂θ_k − η α + √(2 η T) ν_k
+        if θ_k < 0: k becomes dormant
+    while fewer than K are active:
+        draw a dormant connection k' uniformly, activate it with θ_k' ← 0
+
+| symbol | here |
+| --- | --- |
+| η | the optimiser's current learning rate |
+| α | ``l1`` |
+| T | ``temperature`` |
+| K | the wiring's budget |
+| − η ∂E/∂θ | the optimiser's own step: SGD as in the paper, or any other that keeps state by element |
+
+Differs from the paper in that Adam corrects its bias by the connection's own age, so that a newborn's first step is a
+first step; in that several steps may pass between rewirings (``rewire_every``; θ then stops at 0 in between); and in
+that newborns of a global budget may also be spread over the layers by their initial shares, as the authors' code does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+
+from wirebound import ops
+from wirebound.core import schedule
+from wirebound.core.schedule import Rate
+from wirebound.methods.bridge import Bridge
+from wirebound.methods.method import Method, StepInfo, require_parameters, require_wirings
+from wirebound.ops.philox import Stream, stream_of
+from wirebound.ops.rule import Walk
+from wirebound.wiring import Wiring
+
+NEWBORNS = ("uniform", "share")
+
+
+def deep_r_step(
+    wiring: Wiring,
+    bridge: Bridge,
+    number: int,
+    walks: list[Walk],
+    step: int,
+    *,
+    rewire: bool,
+    shares: list[float] | None,
+) -> tuple[list[int], list[int]]:
+    """Algorithm 1 for one wiring, after torch has stepped the rest of the model; (born, died) of each layer."""
+    group = bridge.group(wiring)
+    dead: Tensor = ops.update_(
+        wiring.theta.detach(),
+        wiring.theta.grad,
+        bridge.rule(group),
+        bridge.state(number, group),
+        walks,
+        wiring.seed,
+        stream_of(Stream.NOISE, wiring.index),
+        step,
+        sign_bound=True,
+        clamp=not rewire,
+    )
+    if not dead.numel():
+        none = [0] * len(wiring.layers)
+        return none, none
+    return wiring.rewire_(dead, bridge.riders(number, group, step), step, shares)
+
+
+class DeepR(Method):
+    """Deep rewiring of a sparsified model.
+
+    Args:
+        model: a model with sparse layers (``wb.sparsify``).
+        optimizer: any torch optimiser that keeps state by element and holds the model's parameters.
+        l1: α, the pull of every active θ towards 0. A number, one for each layer, or a schedule.
+        temperature: T, which sets the noise √(2ηT). A number, one for each layer, or a schedule;
+            ``wb.schedule.noise_amplitude(g)`` gives T = η g²/2, noise of amplitude η g as in the authors' code.
+        rewire_every: deaths and births happen in every n-th step only.
+        newborns: ``"uniform"`` over all dormant connections of the wiring (Algorithm 1 read literally), or
+            ``"share"``: the layer of each newborn is drawn in proportion to the layers' initial counts.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: optim.Optimizer,
+        *,
+        l1: Rate = 1e-4,
+        temperature: Rate = 0.0,
+        rewire_every: int = 1,
+        newborns: str = "uniform",
+    ) -> None:
+        if rewire_every < 1:
+            raise ValueError(f"rewire_every (={rewire_every}) must be >= 1")
+        if newborns not in NEWBORNS:
+            raise ValueError(f"newborns (={newborns!r}) must be one of {NEWBORNS}")
+        self.model, self.optimizer = model, optimizer
+        self.wirings = require_wirings("DeepR", model)
+        require_parameters(optimizer, self.wirings)
+        self.bridge = Bridge(optimizer, self.wirings)
+        self.shapes = tuple(layer for wiring in self.wirings for layer in wiring.layers)
+        names = [shape.name for shape in self.shapes]
+        self.l1 = schedule.per_layer("l1", l1, names)
+        self.temperature = schedule.per_layer("temperature", temperature, names)
+        self.rewire_every = rewire_every
+        self.newborns = newborns
+        self.steps = 0
+        for wiring in self.wirings:
+            wiring.bind_signs_()
+
+    def shares(self, wiring: Wiring) -> list[float] | None:
+        """The layers' initial shares where newborns follow them; one layer has nothing to share."""
+        if self.newborns == "uniform" or len(wiring.layers) == 1:
+            return None
+        return [float(n) for n in wiring.initial_counts.tolist()]
+
+    def walks(self, wiring: Wiring, first_layer: int, step: int, lr: float) -> list[Walk]:
+        """ηα and √(2ηT) of this step: one walk for all connections, or one for each layer where layers differ."""
+        layers = range(first_layer, first_layer + len(wiring.layers))
+        values = []
+        for i in layers:
+            l1 = schedule.at("l1", self.l1[i], step, lr)
+            temperature = schedule.at("temperature", self.temperature[i], step, lr)
+            values.append((lr * l1, math.sqrt(2 * lr * temperature)))
+        if all(value == values[0] for value in values):
+            return [Walk(0, wiring.budget, *values[0])]
+        bounds = wiring.bounds
+        return [Walk(bounds[i], bounds[i + 1], *value) for i, value in enumerate(values)]
+
+    @torch.no_grad()
+    def step(self) -> StepInfo:
+        self.steps += 1
+        rewire = self.steps % self.rewire_every == 0
+        self.bridge.step_torch()
+        active: list[int] = []
+        rewired: list[int] = []
+        first_layer = 0
+        for number, wiring in enumerate(self.wirings):
+            if wiring.theta.grad is None:  # not part of this loss: as torch does, leave it alone
+                born = [0] * len(wiring.layers)
+            else:
+                lr = float(self.bridge.group(wiring)["lr"])
+                walks = self.walks(wiring, first_layer, self.steps, lr)
+                born, _ = deep_r_step(
+                    wiring,
+                    self.bridge,
+                    number,
+                    walks,
+                    self.steps,
+                    rewire=rewire,
+                    shares=self.shares(wiring),
+                )
+            active += wiring.layer_active
+            rewired += born
+            first_layer += len(wiring.layers)
+        budget = sum(w.budget for w in self.wirings)
+        return StepInfo(self.steps, sum(active), budget, sum(rewired), self.shapes, active, rewired)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "born": [born.clone() for born in self.bridge.born]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        born = state["born"]
+        if len(born) != len(self.bridge.born):
+            raise ValueError(f"state has ages of {len(born)} wirings, but the method keeps {len(self.bridge.born)}")
+        for mine, theirs in zip(self.bridge.born, born, strict=True):
+            if mine.shape != theirs.shape:
+                raise ValueError(f"state has ages of {theirs.numel()} connections, but the wiring has {mine.numel()}")
+            mine.copy_(theirs)
+        self.steps = int(state["steps"])

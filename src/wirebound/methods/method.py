@@ -1,0 +1,88 @@
+"""What every method is: a step that reports what it did, and a state that can be kept."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn, optim
+
+from wirebound.nn.part import wirings
+from wirebound.wiring import LayerShape, Wiring
+
+
+@dataclass(frozen=True)
+class LayerInfo:
+    """One layer after a step."""
+
+    name: str
+    active: int
+    possible: int
+    rewired: int
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What a step did. ``budget`` is None where a method promises none.
+
+    ``shapes``, ``layer_active`` and ``layer_rewired`` run over the layers in the order of the model; ``layers`` has
+    the same as one object for each layer.
+    """
+
+    step: int
+    active: int
+    budget: int | None
+    rewired: int
+    shapes: tuple[LayerShape, ...]
+    layer_active: Sequence[int]
+    layer_rewired: Sequence[int]
+
+    @property
+    def layers(self) -> list[LayerInfo]:
+        rows = zip(self.shapes, self.layer_active, self.layer_rewired, strict=True)
+        return [LayerInfo(shape.name, active, shape.possible, rewired) for shape, active, rewired in rows]
+
+
+class Method(ABC):
+    """A way to train a model with an optimiser; ``step()`` takes the place of ``optimizer.step()``."""
+
+    model: nn.Module
+    optimizer: optim.Optimizer
+    steps: int  # steps taken so far
+
+    @abstractmethod
+    def step(self) -> StepInfo:
+        """One step of training from the gradients that ``backward`` left; call it instead of ``optimizer.step()``."""
+
+    def zero_grad(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next step needs beside the model's and the optimiser's own state."""
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.steps = int(state["steps"])
+
+
+def require_wirings(method: str, model: nn.Module) -> list[Wiring]:
+    """The wirings of a sparsified model, or an error that says what to do."""
+    found = wirings(model)
+    if not found:
+        raise ValueError(f"{method} needs a sparse model, but model (={type(model).__name__}) has no sparse layer: "
+                         "call wb.sparsify(model, ...) first")
+    return found
+
+
+def require_parameters(optimizer: optim.Optimizer, found: Sequence[Wiring]) -> None:
+    """Every θ must be in the optimiser, or it would silently not be trained."""
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for wiring in found:
+        if id(wiring.theta) not in held:
+            names = ", ".join(layer.name for layer in wiring.layers)
+            raise ValueError(
+                f"optimizer (={type(optimizer).__name__}) lacks the parameter of the wiring over {names}: "
+                "make it after sparsify, from model.parameters()"
+            )

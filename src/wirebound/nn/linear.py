@@ -1,0 +1,100 @@
+"""``SparseLinear``: ``nn.Linear`` with K connections instead of a matrix."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wirebound import ops
+from wirebound.nn.part import SparseLayer
+from wirebound.wiring import LayerShape, Wiring, settle_budget
+
+
+class _SparseLinear(torch.autograd.Function):
+    """Exact gradients to the input, to θ at the active positions, and to the bias."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, theta: Tensor, bias: Tensor | None, layer: SparseLinear) -> Tensor:
+        code, colptr = layer.wiring.layer_index(layer.part)
+        ctx.save_for_backward(x, theta)
+        ctx.index = (code, colptr)
+        return ops.linear_forward(x, theta, code, colptr, layer.out_features, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        (dy,) = grads
+        x, theta = ctx.saved_tensors
+        code, colptr = ctx.index
+        need_dx, need_dtheta, need_dbias = ctx.needs_input_grad[:3]
+        dx, dtheta = ops.linear_backward(x, dy, theta, code, colptr, need_dx, need_dtheta)
+        dbias = dy.sum(0) if need_dbias else None
+        return dx, dtheta, dbias, None
+
+
+class SparseLinear(SparseLayer):
+    """y = x Wᵀ + b with a W of exactly K connections, stored and computed as such.
+
+    Args:
+        in_features, out_features, bias: as in ``nn.Linear``.
+        connectivity: share of the possible connections that exist, in (0, 1]; or
+        budget: their number.
+        seed: decides positions, signs and first weights.
+        init: ``"dense-fan-in"`` (the paper: N(0,1)/√in_features) or ``"sparse-fan-in"``.
+        wiring, part: take this part of an existing wiring instead of an own one.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        connectivity: float | None = None,
+        budget: int | None = None,
+        seed: int = 0,
+        init: str = "dense-fan-in",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        wiring: Wiring | None = None,
+        part: int = 0,
+        owner: bool = True,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        if wiring is None:
+            shape = LayerShape("linear", out_features, in_features)
+            count = settle_budget(connectivity, budget, shape.possible)
+            wiring = Wiring([shape], [count], seed=seed, init=init, device=device, dtype=dtype)
+        theta = wiring.theta
+        self.bias = nn.Parameter(torch.zeros(out_features, device=theta.device, dtype=theta.dtype)) if bias else None
+        self.attach(wiring, part, owner=owner)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[-1] != self.in_features:
+            raise ValueError(f"the last dimension of the input (={x.shape[-1]}) must be in_features (={self.in_features})")
+        theta = self.wiring.layer_theta(self.part)
+        flat = x if x.dim() == 2 else x.reshape(-1, self.in_features)
+        y: Tensor = _SparseLinear.apply(flat, theta, self.bias, self)
+        return y if x.dim() == 2 else y.view(*x.shape[:-1], self.out_features)
+
+    def dense_twin(self) -> nn.Linear:
+        theta = self.wiring.theta
+        twin = nn.Linear(
+            self.in_features, self.out_features, self.bias is not None, device=theta.device, dtype=theta.dtype
+        )
+        with torch.no_grad():
+            twin.weight.copy_(self.dense_weight())
+            if self.bias is not None:
+                twin.bias.copy_(self.bias)
+        return twin
+
+    def extra_repr(self) -> str:
+        possible = self.in_features * self.out_features
+        share = 100 * self.active / possible if possible else math.nan
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
+            f"active={self.active} ({share:.3g} %)"
+        )

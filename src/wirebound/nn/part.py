@@ -1,0 +1,56 @@
+"""What all sparse layers share: each is a part of a wiring, and one layer of the wiring owns it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from wirebound.wiring import Wiring
+
+
+class SparseLayer(nn.Module):
+    """A layer whose weights are part ``part`` of a wiring.
+
+    The first layer of a wiring holds it as a submodule, so that a model's ``parameters()`` and ``state_dict()`` see
+    each wiring once; the other layers refer to it.
+    """
+
+    wiring: Wiring
+    part: int
+
+    def attach(self, wiring: Wiring, part: int, *, owner: bool) -> None:
+        self.part = part
+        if owner:
+            self.wiring = wiring
+        else:
+            # Past nn.Module's registration: a plain attribute, which copying and pickling keep identical.
+            object.__setattr__(self, "wiring", wiring)
+
+    @property
+    def active(self) -> int:
+        """Connections of this layer now."""
+        return self.wiring.layer_active[self.part]
+
+    def dense_weight(self) -> Tensor:
+        """The weights scattered into the dense matrix of the torch twin. Dense by nature."""
+        return self.wiring.layer_dense(self.part)
+
+    def dense_twin(self) -> nn.Module:
+        """The ordinary torch layer with these weights."""
+        raise TypeError(f"{type(self).__name__} has no dense twin")
+
+
+def sparse_layers(model: nn.Module) -> Iterator[tuple[str, SparseLayer]]:
+    """The sparse layers of a model, by name, each once."""
+    for name, module in model.named_modules():
+        if isinstance(module, SparseLayer):
+            yield name, module
+
+
+def wirings(model: nn.Module) -> list[Wiring]:
+    """The wirings of a model, each once, in the order in which the model holds them."""
+    found: dict[int, Wiring] = {}
+    for _, layer in sparse_layers(model):
+        found.setdefault(id(layer.wiring), layer.wiring)
+    return list(found.values())

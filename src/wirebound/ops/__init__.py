@@ -1,0 +1,121 @@
+"""The operations that everything stands on, each in two implementations with one signature.
+
+``reference_*.py`` are pure torch and run on any device; ``native.py`` calls the C++ kernels for float32 and float64
+tensors on the CPU. One switch picks: native where it can, the reference elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from wirebound.ops import native, reference_linear, reference_rewire, reference_update
+from wirebound.ops.layout import Geometry
+from wirebound.ops.rule import Kind, Rule, State, Walk
+
+__all__ = [
+    "Geometry",
+    "Kind",
+    "Rule",
+    "State",
+    "Walk",
+    "linear_backward",
+    "linear_forward",
+    "native_available",
+    "rewire_",
+    "update_",
+    "use",
+    "uses_native",
+]
+
+_allowed = True
+
+
+def native_available() -> bool:
+    """Whether the C++ kernels are built and loaded."""
+    return native.available()
+
+
+@contextmanager
+def use(implementation: str) -> Iterator[None]:
+    """Within the block, run ops by the ``"reference"`` or, where it can, by the ``"native"`` implementation."""
+    global _allowed
+    if implementation not in ("reference", "native"):
+        raise ValueError(f"implementation (={implementation!r}) must be 'reference' or 'native'")
+    before, _allowed = _allowed, implementation == "native"
+    try:
+        yield
+    finally:
+        _allowed = before
+
+
+def uses_native(tensor: Tensor) -> bool:
+    """Whether ops on this tensor run in the C++ kernels."""
+    return (
+        _allowed
+        and tensor.device.type == "cpu"
+        and tensor.dtype in (torch.float32, torch.float64)
+        and native.available()
+    )
+
+
+def linear_forward(
+    x: Tensor, theta: Tensor, code: Tensor, colptr: Tensor, n_out: int, bias: Tensor | None
+) -> Tensor:
+    """y = x Wᵀ + bias for x of shape [batch, n_in] and the sparse W of one layer."""
+    implementation = native if uses_native(theta) else reference_linear
+    return implementation.linear_forward(x, theta, code, colptr, n_out, bias)
+
+
+def linear_backward(
+    x: Tensor,
+    dy: Tensor,
+    theta: Tensor,
+    code: Tensor,
+    colptr: Tensor,
+    need_dx: bool,
+    need_dtheta: bool,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients to the input and to θ at the active positions."""
+    implementation = native if uses_native(theta) else reference_linear
+    return implementation.linear_backward(x, dy, theta, code, colptr, need_dx, need_dtheta)
+
+
+def update_(
+    theta: Tensor,
+    grad: Tensor | None,
+    rule: Rule,
+    state: State,
+    walks: Sequence[Walk],
+    seed: int,
+    stream: int,
+    step: int,
+    *,
+    sign_bound: bool,
+    clamp: bool,
+) -> Tensor:
+    """One step of Algorithm 1 up to the deaths, in place; the sorted indices of the dead."""
+    fits = uses_native(theta) and native.update_fits(rule, state)
+    implementation = native if fits else reference_update
+    return implementation.update_(
+        theta, grad, rule, state, walks, seed, stream, step, sign_bound=sign_bound, clamp=clamp
+    )
+
+
+def rewire_(
+    geometry: Geometry,
+    colptr: Tensor,
+    code: Tensor,
+    riders: Sequence[tuple[Tensor, int]],
+    dead: Tensor,
+    seed: int,
+    wiring_index: int,
+    step: int,
+    shares: Sequence[float] | None,
+) -> tuple[list[int], list[int]]:
+    """Replace the dead by newborns, in place, all arrays along; (born, died) of each layer."""
+    implementation = native if uses_native(riders[0][0]) else reference_rewire
+    return implementation.rewire_(geometry, colptr, code, riders, dead, seed, wiring_index, step, shares)

@@ -1,0 +1,95 @@
+"""How a connection is stored: one int32 that holds its row and its sign, and where it stands among all positions.
+
+A wiring spans layers one after another. Layer i is a matrix of ``n_out`` rows and ``n_in`` columns; positions are
+counted input-major (down the first column, then the second, ...), through all layers. Connections are kept sorted by
+position, which makes the column pointers a complete index.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+ROW_MASK = 0x7FFFFFFF
+MAX_ROWS = 1 << 31
+MAX_POSITIONS = 1 << 62
+
+
+def rows_of(code: Tensor) -> Tensor:
+    """The row of each connection, as int64."""
+    return (code & ROW_MASK).to(torch.int64)
+
+
+def signs_of(code: Tensor, dtype: torch.dtype) -> Tensor:
+    """The sign of each connection, +1 or -1: bit 31 of the code, which makes it negative."""
+    return 1 - 2 * (code < 0).to(dtype)
+
+
+def pack(rows: Tensor, negative: Tensor) -> Tensor:
+    """One int32 for each connection from its row and whether its sign is -1."""
+    return torch.where(negative, rows - MAX_ROWS, rows).to(torch.int32)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The matrices that a wiring spans, and the numbers that follow from their shapes."""
+
+    n_out: tuple[int, ...]
+    n_in: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        for rows, columns in zip(self.n_out, self.n_in, strict=True):
+            if not (0 <= rows < MAX_ROWS and columns >= 0):
+                raise ValueError(f"a layer of shape ({rows}, {columns}) must have 0 <= rows < 2^31 and columns >= 0")
+        if self.possible >= MAX_POSITIONS:
+            raise ValueError(f"possible connections (={self.possible}) must be below 2^62")
+
+    @property
+    def layers(self) -> int:
+        return len(self.n_out)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Possible connections of each layer."""
+        return tuple(rows * columns for rows, columns in zip(self.n_out, self.n_in, strict=True))
+
+    @property
+    def possible(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def column_start(self) -> tuple[int, ...]:
+        """First column of each layer among all columns, and the number of all columns at the end."""
+        return tuple(accumulate(self.n_in, initial=0))
+
+    @property
+    def position_start(self) -> tuple[int, ...]:
+        """First position of each layer among all positions, and the number of all positions at the end."""
+        return tuple(accumulate(self.sizes, initial=0))
+
+    def column_base(self, device: torch.device) -> Tensor:
+        """The position at which each column starts, int64, one for each column of all layers."""
+        parts = [
+            start + rows * torch.arange(columns, device=device)
+            for start, rows, columns in zip(self.position_start, self.n_out, self.n_in, strict=False)
+        ]
+        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64, device=device)
+
+    def locate(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Column (among all columns) and row of each position."""
+        starts = torch.tensor(self.position_start[:-1], dtype=torch.int64, device=positions.device)
+        layer = torch.searchsorted(starts, positions, right=True) - 1
+        # An empty layer starts where the next one does; searchsorted(right) already steps over it.
+        heights = torch.tensor(self.n_out, dtype=torch.int64, device=positions.device)[layer]
+        first = torch.tensor(self.column_start[:-1], dtype=torch.int64, device=positions.device)[layer]
+        local = positions - starts[layer]
+        return first + local // heights, local % heights
+
+    def positions(self, code: Tensor, colptr: Tensor) -> Tensor:
+        """The position of each connection, int64, sorted because the connections are."""
+        counts = colptr[1:] - colptr[:-1]
+        base = torch.repeat_interleave(self.column_base(code.device), counts, output_size=code.numel())
+        return base + rows_of(code)

@@ -1,0 +1,143 @@
+"""Random numbers as a function of (seed, stream, step, index): Philox4x32-10 (Salmon et al., SC 2011).
+
+Counter-based, so that a number depends on nothing but its name: every device, thread count and torch version draws
+the same, the fused path draws what the module path draws, and a checkpoint needs no generator state beside the seed
+and the step. This file is the pure-torch version; ``csrc/random.h`` is the same in C++.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+MASK = 0xFFFFFFFF
+_ROUNDS = 10
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LANES = 8  # blocks that make one group of 32 normals, in the order that vector code writes them
+_CHUNK_BLOCKS = 1 << 18  # bounds the scratch memory of one call
+
+
+class Stream(IntEnum):
+    """What a number is drawn for. Two purposes never share a number."""
+
+    POSITIONS = 0
+    WEIGHTS = 1
+    NOISE = 2
+    NEWBORN = 3
+    NEWBORN_LAYER = 4
+    SIGN = 5
+    ORDER = 6
+    OTHER = 7
+
+
+def stream_of(purpose: Stream, wiring_index: int, layer: int | None = None) -> int:
+    """The stream of a purpose within a wiring, or within one layer of it."""
+    return purpose | wiring_index << 8 | (0 if layer is None else (layer + 1) << 16)
+
+
+def _multiply(a: Tensor, b: int) -> tuple[Tensor, Tensor]:
+    # int64 wraps around, which leaves the 64 bits of the unsigned product; the mask undoes the sign extension.
+    product = a * b
+    return (product >> 32) & MASK, product & MASK
+
+
+def philox(c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Ten rounds over int64 tensors that hold 32-bit words."""
+    k0, k1 = seed & MASK, seed >> 32 & MASK
+    for _ in range(_ROUNDS):
+        hi0, lo0 = _multiply(c0, _MULTIPLIERS[0])
+        hi1, lo1 = _multiply(c2, _MULTIPLIERS[1])
+        c0, c1, c2, c3 = hi1 ^ c1 ^ k0, lo1, hi0 ^ c3 ^ k1, lo0
+        k0, k1 = (k0 + _WEYL[0]) & MASK, (k1 + _WEYL[1]) & MASK
+    return c0, c1, c2, c3
+
+
+def _blocks(seed: int, stream: int, step: int, first: int, count: int, device: torch.device) -> Tensor:
+    """Blocks first .. first + count of a stream: int64[count, 4]."""
+    block = torch.arange(first, first + count, device=device)
+    same = torch.zeros_like(block)
+    outputs = philox(block, same + (step & MASK), same + (step >> 32), same + stream, seed)
+    return torch.stack(outputs, dim=1)
+
+
+def words(seed: int, stream: int, step: int, count: int, device: torch.device, first: int = 0) -> Tensor:
+    """``count`` 32-bit words from word ``first`` (a multiple of 4), as int64."""
+    blocks = _blocks(seed, stream, step, first // 4, (count + 3) // 4, device)
+    return blocks.reshape(-1)[:count]
+
+
+def integers_below(n: int, seed: int, stream: int, step: int, count: int, device: torch.device) -> Tensor:
+    """``count`` integers of [0, n): 63 random bits modulo n, so no number is favoured by more than n / 2^63."""
+    w = words(seed, stream, step, 2 * count, device).view(-1, 2)
+    u63 = ((w[:, 1] << 32 | w[:, 0]) >> 1) & 0x7FFFFFFFFFFFFFFF
+    return u63 % n
+
+
+def normals(seed: int, stream: int, step: int, count: int, device: torch.device, first: int = 0) -> Tensor:
+    """Numbers first .. first + count of a stream of standard normals (Box-Muller), float32."""
+    group_from, group_to = first // 32, (first + count + 31) // 32
+    parts = []
+    for group in range(group_from, group_to, _CHUNK_BLOCKS // _LANES):
+        groups = min(_CHUNK_BLOCKS // _LANES, group_to - group)
+        w = _blocks(seed, stream, step, group * _LANES, groups * _LANES, device).view(groups, _LANES, 4)
+        u = (w >> 8).to(torch.float32)
+        radius = torch.sqrt(-2.0 * torch.log((u[..., 0::2] + 0.5) * 2.0**-24))
+        angle = u[..., 1::2] * (2.0 * math.pi * 2.0**-24)
+        pair = torch.stack((radius * torch.cos(angle), radius * torch.sin(angle)), dim=-1)  # [groups, lanes, 2, 2]
+        parts.append(pair.view(groups, _LANES, 4).transpose(1, 2).reshape(-1))
+    if not parts:
+        return torch.empty(0, dtype=torch.float32, device=device)
+    skip = first - group_from * 32
+    return torch.cat(parts)[skip : skip + count]
+
+
+def negative_signs(positions: Tensor, seed: int, wiring_index: int) -> Tensor:
+    """Whether the constant sign of each position is -1: a hash of (seed, position), so it needs no memory."""
+    same = torch.zeros_like(positions)
+    stream = same + stream_of(Stream.SIGN, wiring_index)
+    out, *_ = philox(positions & MASK, positions >> 32, same, stream, seed)
+    return (out & 1).to(torch.bool)
+
+
+def complement(chosen: Tensor, n: int) -> Tensor:
+    """The numbers of [0, n) that are not in the sorted ``chosen``, sorted."""
+    ranks = torch.arange(n - chosen.numel(), device=chosen.device)
+    return dormant_at(ranks, chosen)
+
+
+def dormant_at(ranks: Tensor, active: Tensor) -> Tensor:
+    """The positions that stand at ``ranks`` among those that are not in the sorted ``active``.
+
+    The r-th dormant position is r + #{i : active[i] - i <= r}: exact at any density, without rejection or a mask.
+    """
+    before = active - torch.arange(active.numel(), device=active.device)
+    return ranks + torch.searchsorted(before, ranks, right=True)
+
+
+def sample_sorted(n: int, k: int, seed: int, stream: int, step: int, device: torch.device) -> Tensor:
+    """k distinct numbers of [0, n), every subset equally likely, sorted; O(k) memory."""
+    if not 0 <= k <= n:
+        raise ValueError(f"k (={k}) must be in [0, n (={n})]")
+    if 2 * k > n:
+        return complement(sample_sorted(n, n - k, seed, stream, step, device), n)
+    if k == 0:
+        return torch.empty(0, dtype=torch.int64, device=device)
+    expected = -n * math.log1p(-k / n)  # draws until k distinct ones are met
+    count = math.ceil(1.02 * expected + 4 * math.sqrt(expected)) + 8
+    while True:
+        drawn = integers_below(n, seed, stream, step, count, device)
+        values, order = torch.sort(drawn, stable=True)
+        is_first = torch.ones_like(values, dtype=torch.bool)
+        is_first[1:] = values[1:] != values[:-1]
+        if int(is_first.sum()) >= k:
+            break
+        count *= 2
+    # The first k distinct values in the order in which they were drawn.
+    new = torch.zeros_like(is_first)
+    new[order[is_first]] = True
+    kept = new & (new.cumsum(0) <= k)
+    return values[kept[order]]

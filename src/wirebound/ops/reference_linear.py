@@ -1,0 +1,66 @@
+"""The sparse linear layer in plain torch: any device, O(K + batch) memory, exact gradients.
+
+The reference of ``ops.linear_forward`` and ``ops.linear_backward``; the native kernels are tested against it, and it
+runs where they cannot.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from wirebound.ops.layout import rows_of, signs_of
+
+_CHUNK_ELEMENTS = 1 << 22  # batch x connections gathered at a time, so that scratch does not grow with K
+
+
+def _columns(colptr: Tensor, connections: int) -> Tensor:
+    counts = colptr[1:] - colptr[:-1]
+    columns = torch.arange(counts.numel(), device=colptr.device)
+    return torch.repeat_interleave(columns, counts, output_size=connections)
+
+
+def _chunk(batch: int) -> int:
+    return max(1, _CHUNK_ELEMENTS // max(1, batch))
+
+
+def linear_forward(x: Tensor, theta: Tensor, code: Tensor, colptr: Tensor, n_out: int, bias: Tensor | None) -> Tensor:
+    """y = x Wᵀ + bias, W[row, column] = sign · θ. x is [batch, n_in]."""
+    batch, connections = x.shape[0], theta.numel()
+    rows, columns = rows_of(code), _columns(colptr, connections)
+    weight = theta * signs_of(code, theta.dtype)
+    y = x.new_zeros(n_out, batch)
+    inputs = x.t()
+    for start in range(0, connections, _chunk(batch)):
+        part = slice(start, start + _chunk(batch))
+        contribution = inputs[columns[part]] * weight[part, None]
+        y.scatter_add_(0, rows[part, None].expand(-1, batch), contribution)
+    y = y.t().contiguous()
+    return y if bias is None else y + bias
+
+
+def linear_backward(
+    x: Tensor,
+    dy: Tensor,
+    theta: Tensor,
+    code: Tensor,
+    colptr: Tensor,
+    need_dx: bool,
+    need_dtheta: bool,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients to the input and to θ: dθ = sign · Σ_batch x · dy at the active positions only."""
+    batch, connections = x.shape[0], theta.numel()
+    rows, columns = rows_of(code), _columns(colptr, connections)
+    signs = signs_of(code, theta.dtype)
+    dx = x.new_zeros(x.shape[1], batch) if need_dx else None
+    dtheta = torch.empty_like(theta) if need_dtheta else None
+    inputs, outputs = x.t(), dy.t()
+    for start in range(0, connections, _chunk(batch)):
+        part = slice(start, start + _chunk(batch))
+        gradient = outputs[rows[part]]
+        if dtheta is not None:
+            dtheta[part] = (inputs[columns[part]] * gradient).sum(1) * signs[part]
+        if dx is not None:
+            contribution = gradient * (theta[part] * signs[part])[:, None]
+            dx.scatter_add_(0, columns[part, None].expand(-1, batch), contribution)
+    return (None if dx is None else dx.t().contiguous()), dtheta

@@ -1,0 +1,118 @@
+"""Death and rebirth in plain torch: the reference of ``ops.rewire_``.
+
+The dead leave, as many dormant connections are born, and every array that rides along (θ, optimiser state) is put
+in order again, in place: O(K) time, nothing dense, no sort of K numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from wirebound.ops import philox
+from wirebound.ops.layout import Geometry, pack
+from wirebound.ops.philox import Stream, stream_of
+
+
+def layer_counts(geometry: Geometry, colptr: Tensor) -> list[int]:
+    """Connections of each layer."""
+    edges = colptr[torch.tensor(geometry.column_start, device=colptr.device)].tolist()
+    return [after - before for before, after in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def draw_layers(
+    count: int, shares: Sequence[float], room: Sequence[int], seed: int, stream: int, step: int
+) -> list[int]:
+    """How many newborns each layer gets when layers are drawn by ``shares``; a full layer passes its excess on."""
+    given = [0] * len(shares)
+    used = 0
+    while count:
+        weights = [share if given[i] < room[i] else 0.0 for i, share in enumerate(shares)]
+        if not sum(weights):  # only layers without a share have room left
+            weights = [float(given[i] < room[i]) for i in range(len(room))]
+        edges = torch.tensor(weights, dtype=torch.float64).cumsum(0)
+        first = used // 4 * 4
+        w = philox.words(seed, stream, step, used - first + count, torch.device("cpu"), first=first)[used - first :]
+        u = w.to(torch.float64) * 2.0**-32 * edges[-1]
+        drawn = torch.bincount(torch.searchsorted(edges, u, right=True), minlength=len(shares)).tolist()
+        used += count
+        count = 0
+        for i, n in enumerate(drawn):
+            taken = min(n, room[i] - given[i])
+            given[i] += taken
+            count += n - taken
+    return given
+
+
+def draw_newborns(
+    geometry: Geometry,
+    survivors: Tensor,
+    count: int,
+    seed: int,
+    wiring_index: int,
+    step: int,
+    shares: Sequence[float] | None,
+) -> Tensor:
+    """Sorted positions of ``count`` newborns: uniform over all dormant ones, or over those of layers drawn by share."""
+    device = survivors.device
+    if shares is None:
+        stream = stream_of(Stream.NEWBORN, wiring_index)
+        ranks = philox.sample_sorted(geometry.possible - survivors.numel(), count, seed, stream, step, device)
+        return philox.dormant_at(ranks, survivors)
+    edges = torch.tensor(geometry.position_start, device=device)
+    bounds = torch.searchsorted(survivors, edges).tolist()
+    room = [size - (bounds[i + 1] - bounds[i]) for i, size in enumerate(geometry.sizes)]
+    counts = draw_layers(count, shares, room, seed, stream_of(Stream.NEWBORN_LAYER, wiring_index), step)
+    born = []
+    for i, n in enumerate(counts):
+        if n:
+            stream = stream_of(Stream.NEWBORN, wiring_index, layer=i)
+            ranks = philox.sample_sorted(room[i], n, seed, stream, step, device)
+            start = geometry.position_start[i]
+            born.append(start + philox.dormant_at(ranks, survivors[bounds[i] : bounds[i + 1]] - start))
+    return torch.cat(born) if born else torch.empty(0, dtype=torch.int64, device=device)
+
+
+def rewire_(
+    geometry: Geometry,
+    colptr: Tensor,
+    code: Tensor,
+    riders: Sequence[tuple[Tensor, int]],
+    dead: Tensor,
+    seed: int,
+    wiring_index: int,
+    step: int,
+    shares: Sequence[float] | None,
+) -> tuple[list[int], list[int]]:
+    """Replace the ``dead`` (sorted indices) by newborns; (born, died) of each layer.
+
+    ``riders`` are (array of length K, what a newborn holds there).
+    """
+    before = layer_counts(geometry, colptr)
+    edges = torch.tensor(geometry.column_start, device=colptr.device)
+    died_edges = torch.searchsorted(dead, colptr[edges]).tolist()
+    died = [b - a for a, b in zip(died_edges[:-1], died_edges[1:], strict=True)]
+
+    alive = torch.ones(code.numel(), dtype=torch.bool, device=code.device)
+    alive[dead] = False
+    survivors = geometry.positions(code, colptr)[alive]
+    newborns = draw_newborns(geometry, survivors, dead.numel(), seed, wiring_index, step, shares)
+    columns, rows = geometry.locate(newborns)
+    # Two sorted lists merge by counting how many of the other list stand before each element.
+    place_new = torch.arange(newborns.numel(), device=code.device) + torch.searchsorted(survivors, newborns)
+    place_old = torch.arange(survivors.numel(), device=code.device) + torch.searchsorted(newborns, survivors)
+    kept = [code[alive], *(array[alive] for array, _ in riders)]
+    code[place_old] = kept[0]
+    code[place_new] = pack(rows, philox.negative_signs(newborns, seed, wiring_index))
+    for (array, fill), values in zip(riders, kept[1:], strict=True):
+        array[place_old] = values
+        array[place_new] = fill
+    dead_before = torch.searchsorted(dead, colptr)
+    # colptr[c] counts the connections left of column c: those that stayed, and the newborns that came in there.
+    born_before = torch.searchsorted(columns, torch.arange(colptr.numel(), device=code.device))
+    colptr.add_(born_before - dead_before)
+    after = layer_counts(geometry, colptr)
+    born = [a - (b - d) for a, b, d in zip(after, before, died, strict=True)]
+    return born, died

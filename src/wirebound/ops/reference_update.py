@@ -1,0 +1,89 @@
+"""One step of Algorithm 1 up to the deaths, in plain torch: the reference of ``ops.update_``.
+
+    θ ← optimiser(θ, ∂E/∂θ)            torch's own formulas; Adam's bias correction by the connection's own age
+    θ ← θ − ηα + √(2ηT) ν              the walk, per layer
+    dead: θ < 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from wirebound.ops import philox
+from wirebound.ops.rule import Kind, Rule, State, Walk
+
+
+def _sgd_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
+    direction = grad + rule.weight_decay * theta if rule.weight_decay else grad
+    if state.momentum is not None:
+        state.momentum.mul_(rule.momentum).add_(direction, alpha=1 - rule.dampening)
+        direction = direction + rule.momentum * state.momentum if rule.nesterov else state.momentum
+    theta.add_(direction, alpha=-rule.lr)
+
+
+def _adam_(theta: Tensor, grad: Tensor, rule: Rule, state: State, step: int) -> None:
+    assert state.exp_avg is not None
+    assert state.exp_avg_sq is not None
+    assert state.born is not None
+    if rule.weight_decay:
+        if rule.decoupled:
+            theta.mul_(1 - rule.lr * rule.weight_decay)
+        else:
+            grad = grad + rule.weight_decay * theta
+    state.exp_avg.lerp_(grad, 1 - rule.beta1)
+    state.exp_avg_sq.mul_(rule.beta2).addcmul_(grad, grad, value=1 - rule.beta2)
+    second = state.exp_avg_sq
+    if state.max_exp_avg_sq is not None:
+        torch.maximum(state.max_exp_avg_sq, second, out=state.max_exp_avg_sq)
+        second = state.max_exp_avg_sq
+    # A connection that was born yesterday has moments that are one step old, whatever the optimiser's own count says.
+    age = (step - state.born).to(torch.float64)
+    correction1 = (1 - rule.beta1**age).to(theta.dtype)
+    correction2 = (1 - rule.beta2**age).sqrt().to(theta.dtype)
+    denominator = second.sqrt() / correction2 + rule.eps
+    theta.addcdiv_(state.exp_avg / correction1, denominator, value=-rule.lr)
+
+
+def update_(
+    theta: Tensor,
+    grad: Tensor | None,
+    rule: Rule,
+    state: State,
+    walks: Sequence[Walk],
+    seed: int,
+    stream: int,
+    step: int,
+    *,
+    sign_bound: bool,
+    clamp: bool,
+) -> Tensor:
+    """Move θ in place; the sorted indices of the connections that died.
+
+    ``clamp``: a step without rewiring, θ stops at 0 instead of dying. Not ``sign_bound``: θ may take any sign,
+    nothing walks and nothing dies.
+    """
+    if rule.kind != Kind.NONE:
+        assert grad is not None
+        if rule.maximize:
+            grad = -grad
+        if rule.kind == Kind.SGD:
+            _sgd_(theta, grad, rule, state)
+        else:
+            _adam_(theta, grad, rule, state, step)
+    none = torch.empty(0, dtype=torch.int64, device=theta.device)
+    if not sign_bound:
+        return none
+    for walk in walks:
+        part = theta[walk.first : walk.last]
+        if walk.shrink:
+            part.sub_(walk.shrink)
+        if walk.noise_std:
+            nu = philox.normals(seed, stream, step, part.numel(), theta.device, first=walk.first)
+            part.add_(nu.to(theta.dtype), alpha=walk.noise_std)
+    if clamp:
+        theta.clamp_(min=0)
+        return none
+    return torch.nonzero(theta < 0).view(-1)

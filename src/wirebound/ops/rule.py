@@ -1,0 +1,54 @@
+"""What the update of a step needs to know: the optimiser's rule as numbers, and its state as tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from torch import Tensor
+
+
+class Kind(IntEnum):
+    """Which rule moves θ. NONE: the optimiser has already done so."""
+
+    NONE = 0
+    SGD = 1
+    ADAM = 2
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The numbers of torch's SGD, Adam and AdamW, under torch's names."""
+
+    kind: Kind
+    lr: float = 0.0
+    momentum: float = 0.0
+    dampening: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    decoupled: bool = False
+    maximize: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """The optimiser's tensors for one wiring, each K long; None where the rule keeps none."""
+
+    momentum: Tensor | None = None
+    exp_avg: Tensor | None = None
+    exp_avg_sq: Tensor | None = None
+    max_exp_avg_sq: Tensor | None = None
+    born: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The rest of the line of Algorithm 1, for connections first .. last: − ηα + √(2ηT) ν."""
+
+    first: int
+    last: int
+    shrink: float
+    noise_std: float

@@ -1,0 +1,6 @@
+"""A wiring is one budget: K active connections over one matrix or many."""
+
+from wirebound.wiring.budget import Allocation, allocate, settle_budget
+from wirebound.wiring.wiring import LayerShape, Wiring, WiringError
+
+__all__ = ["Allocation", "LayerShape", "Wiring", "WiringError", "allocate", "settle_budget"]

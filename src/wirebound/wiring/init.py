@@ -1,0 +1,62 @@
+"""Where the first connections are and how strong: drawn without replacement, O(K), nothing dense."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from wirebound.ops import philox
+from wirebound.ops.layout import Geometry, pack
+from wirebound.ops.philox import Stream, stream_of
+
+INITS = ("dense-fan-in", "sparse-fan-in")
+
+
+def draw_positions(
+    geometry: Geometry, counts: Sequence[int], seed: int, wiring_index: int, device: torch.device
+) -> Tensor:
+    """``counts[i]`` positions in layer i, every subset equally likely, sorted through all layers."""
+    parts = []
+    for i, (count, size, start) in enumerate(
+        zip(counts, geometry.sizes, geometry.position_start, strict=False)
+    ):
+        stream = stream_of(Stream.POSITIONS, wiring_index, layer=i)
+        parts.append(start + philox.sample_sorted(size, count, seed, stream, 0, device))
+    return torch.cat(parts)
+
+
+def build_index(geometry: Geometry, positions: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+    """(code, colptr) of sorted positions."""
+    columns, rows = geometry.locate(positions)
+    edges = torch.arange(geometry.column_start[-1] + 1, device=positions.device)
+    colptr = torch.searchsorted(columns, edges)
+    return pack(rows, negative), colptr
+
+
+def draw_theta(
+    geometry: Geometry,
+    counts: Sequence[int],
+    seed: int,
+    wiring_index: int,
+    init: str,
+    gain: float,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Tensor:
+    """θ = gain · |N(0, 1)| / √fan-in. With a random sign this is the paper's N(0, 1)/√n_in.
+
+    ``dense-fan-in``: n_in, the columns of the matrix, as in the paper. ``sparse-fan-in``: the mean number of
+    connections that a row really has, which keeps the variance of activities from shrinking with connectivity.
+    """
+    if init not in INITS:
+        raise ValueError(f"init (={init!r}) must be one of {INITS}")
+    parts = []
+    for i, (count, rows, columns) in enumerate(zip(counts, geometry.n_out, geometry.n_in, strict=True)):
+        fan_in = columns if init == "dense-fan-in" else max(1.0, count / max(1, rows))
+        stream = stream_of(Stream.WEIGHTS, wiring_index, layer=i)
+        nu = philox.normals(seed, stream, 0, count, device).to(dtype)
+        parts.append(nu.abs_() * (gain / math.sqrt(fan_in)) if count else nu)
+    return torch.cat(parts)

@@ -1,0 +1,301 @@
+"""``Wiring``: the K active connections of one matrix or of many, in arrays that are exactly K long.
+
+    theta    K parameters θ >= 0, one ``nn.Parameter``; the weight is sign · θ
+    code     K int32, row and sign of each connection (``ops/layout.py``)
+    colptr   where each input column starts, over the columns of all layers
+
+More than K connections cannot exist, because the arrays are K long. The Parameter never changes identity or size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wirebound import ops
+from wirebound.core import mapping
+from wirebound.ops import philox
+from wirebound.ops.layout import Geometry, rows_of
+from wirebound.wiring import init as initial
+
+
+class WiringError(RuntimeError):
+    """A wiring does not keep its promise; the message says which and where."""
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """One matrix of a wiring: outputs are rows, inputs are columns."""
+
+    name: str
+    n_out: int
+    n_in: int
+
+    @property
+    def possible(self) -> int:
+        return self.n_out * self.n_in
+
+
+class Wiring(nn.Module):
+    """One budget of connections over ``layers``.
+
+    Args:
+        layers: the matrices that share the budget.
+        counts: connections of each layer at the start; their sum is the budget K.
+        seed: decides positions, weights, signs and every later draw.
+        index: number of this wiring in its model, so that two of the same seed draw different numbers.
+        init: scale of the first weights, see ``wiring/init.py``.
+        gain: factor on that scale.
+    """
+
+    theta: nn.Parameter
+    code: Tensor
+    colptr: Tensor
+    initial_counts: Tensor
+    identity: Tensor  # seed, index: the constant signs follow from them, so they are part of the state
+
+    def __init__(
+        self,
+        layers: Sequence[LayerShape],
+        counts: Sequence[int],
+        *,
+        seed: int = 0,
+        index: int = 0,
+        init: str = "dense-fan-in",
+        gain: float = 1.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if not 0 <= seed < 1 << 63:
+            raise ValueError(f"seed (={seed}) must be in [0, 2^63)")
+        if not 0 <= index < 1 << 8:
+            raise ValueError(f"wiring index (={index}) must be in [0, 256)")
+        self.layers = tuple(layers)
+        self.geometry = Geometry(tuple(s.n_out for s in layers), tuple(s.n_in for s in layers))
+        device = torch.device("cpu" if device is None else device)
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        positions = initial.draw_positions(self.geometry, counts, seed, index, device)
+        theta = initial.draw_theta(self.geometry, counts, seed, index, init, gain, device, dtype)
+        self._fill(positions, philox.negative_signs(positions, seed, index), theta, counts, seed, index)
+
+    @classmethod
+    def from_connections(
+        cls,
+        layers: Sequence[LayerShape],
+        positions: Tensor,
+        weights: Tensor,
+        *,
+        seed: int = 0,
+        index: int = 0,
+    ) -> Wiring:
+        """A wiring of given connections: sorted ``positions`` through all layers, and a weight for each.
+
+        The sign of such a connection is that of its weight while it lives; born anew, it has its constant sign.
+        """
+        wiring = cls.__new__(cls)
+        nn.Module.__init__(wiring)
+        wiring.layers = tuple(layers)
+        wiring.geometry = Geometry(tuple(s.n_out for s in layers), tuple(s.n_in for s in layers))
+        edges = torch.tensor(wiring.geometry.position_start, device=positions.device)
+        bounds = torch.searchsorted(positions, edges).tolist()
+        counts = [b - a for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        negative = torch.where(weights == 0, philox.negative_signs(positions, seed, index), weights < 0)
+        wiring._fill(positions, negative, weights.detach().abs(), counts, seed, index)
+        return wiring
+
+    def _fill(
+        self, positions: Tensor, negative: Tensor, theta: Tensor, counts: Sequence[int], seed: int, index: int
+    ) -> None:
+        code, colptr = initial.build_index(self.geometry, positions, negative)
+        self.theta = nn.Parameter(theta)
+        self.register_buffer("code", code)
+        self.register_buffer("colptr", colptr)
+        self.register_buffer("initial_counts", torch.tensor(counts, dtype=torch.int64))
+        self.register_buffer("identity", torch.tensor([seed, index], dtype=torch.int64))
+        self.seed, self.index = seed, index
+        self.sign_bound = True
+        self._bounds: list[int] | None = None
+        self._split: tuple[tuple[int, bool], tuple[Tensor, ...]] | None = None
+
+    # What it is
+
+    @property
+    def budget(self) -> int:
+        """K, the number of connections that this wiring may have, and has."""
+        return self.theta.numel()
+
+    @property
+    def active(self) -> int:
+        """Active connections now, counted."""
+        return int((self.theta >= 0).sum()) if self.sign_bound else self.theta.numel()
+
+    @property
+    def possible(self) -> int:
+        return self.geometry.possible
+
+    @property
+    def connectivity(self) -> float:
+        return self.budget / self.possible
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that the wiring keeps: parameters, index and column pointers (gradients not included)."""
+        return sum(t.numel() * t.element_size() for t in (self.theta, self.code, self.colptr))
+
+    @property
+    def bounds(self) -> list[int]:
+        """Where each layer's connections start in the arrays, and K at the end."""
+        if self._bounds is None:
+            edges = torch.tensor(self.geometry.column_start, device=self.colptr.device)
+            self._bounds = self.colptr[edges].tolist()
+        return self._bounds
+
+    @property
+    def layer_active(self) -> list[int]:
+        """Connections of each layer."""
+        bounds = self.bounds
+        return [b - a for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+
+    def positions(self) -> Tensor:
+        """The sorted position of each connection, int64, counted input-major through all layers."""
+        return self.geometry.positions(self.code, self.colptr)
+
+    def check(self) -> None:
+        """Raise ``WiringError`` unless this is exactly K distinct, sorted, valid, finite connections."""
+        fault = find_fault(self)
+        if fault is not None:
+            names = ", ".join(layer.name for layer in self.layers)
+            raise WiringError(f"wiring over {names}: {fault}")
+
+    # What layers take from it
+
+    def layer_theta(self, part: int) -> Tensor:
+        """θ of one layer, as autograd sees it.
+
+        All layers of a wiring share one split of θ in each forward pass, so that its backward is one concatenation
+        instead of a K-long tensor of zeros for every layer.
+        """
+        if len(self.layers) == 1:
+            return self.theta
+        key = (self.theta._version, torch.is_grad_enabled())
+        if self._split is None or self._split[0] != key:
+            self._split = (key, self.theta.split(self.layer_active))
+        return self._split[1][part]
+
+    def layer_index(self, part: int) -> tuple[Tensor, Tensor]:
+        """(code, colptr) of one layer; colptr keeps counting from the start of the wiring."""
+        first, last = self.geometry.column_start[part : part + 2]
+        start, end = self.bounds[part : part + 2]
+        return self.code[start:end], self.colptr[first : last + 1]
+
+    def layer_dense(self, part: int) -> Tensor:
+        """The layer as a dense matrix [n_out, n_in]. Dense by nature: for export and for tests."""
+        code, colptr = self.layer_index(part)
+        start, end = self.bounds[part : part + 2]
+        shape = self.layers[part]
+        return mapping.scatter(self.theta.detach()[start:end], code, colptr, shape.n_out, shape.n_in)
+
+    # What methods do to it
+
+    @torch.no_grad()
+    def rewire_(
+        self, dead: Tensor, riders: Sequence[tuple[Tensor, int]], step: int, shares: Sequence[float] | None
+    ) -> tuple[list[int], list[int]]:
+        """Replace the ``dead`` (sorted indices) by newborns with θ = 0; (born, died) of each layer.
+
+        ``riders`` are the arrays that move along, each with the value of a newborn.
+        """
+        theta = self.theta.detach()
+        born, died = ops.rewire_(
+            self.geometry,
+            self.colptr,
+            self.code,
+            [(theta, 0), *riders],
+            dead,
+            self.seed,
+            self.index,
+            step,
+            shares,
+        )
+        if self._bounds is not None and born != died:
+            moved = 0
+            for i in range(len(born)):
+                moved += born[i] - died[i]
+                self._bounds[i + 1] += moved
+        return born, died
+
+    @torch.no_grad()
+    def release_signs_(self) -> None:
+        """Let weights cross zero: θ becomes the weight itself, as methods without constant signs need it."""
+        if self.sign_bound:
+            self.theta.copy_(mapping.weights(self.theta, self.code))
+            self.code.copy_(rows_of(self.code))
+            self.sign_bound = False
+
+    @torch.no_grad()
+    def bind_signs_(self) -> None:
+        """Back to θ >= 0 and constant signs, those that the weights have now."""
+        if not self.sign_bound:
+            self.code.copy_(torch.where(self.theta < 0, self.code | -(1 << 31), self.code))
+            self.theta.abs_()
+            self.sign_bound = True
+
+    # State
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "sign_bound"] = torch.tensor(self.sign_bound)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        sign_bound = state_dict.pop(prefix + "sign_bound", None)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        if sign_bound is not None:
+            state_dict[prefix + "sign_bound"] = sign_bound
+            self.sign_bound = bool(sign_bound)
+        self.seed, self.index = self.identity.tolist()
+        self._bounds = self._split = None
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Wiring:
+        self._split = None  # its slices belong to the old storage
+        return super()._apply(fn, recurse)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The split is a piece of an autograd graph: it belongs to one forward pass and cannot be copied or saved.
+        return {**self.__dict__, "_split": None}
+
+    def extra_repr(self) -> str:
+        return f"budget={self.budget}, possible={self.possible}, layers={len(self.layers)}"
+
+
+def find_fault(wiring: Wiring) -> str | None:
+    """What is wrong with a wiring, or None."""
+    theta, code, colptr = wiring.theta.detach(), wiring.code, wiring.colptr
+    budget, columns = wiring.budget, wiring.geometry.column_start[-1]
+    if code.shape != (budget,) or colptr.shape != (columns + 1,):
+        return f"arrays must be {budget} and {columns + 1} long, are {tuple(code.shape)} and {tuple(colptr.shape)}"
+    counts = colptr[1:] - colptr[:-1]
+    if int(colptr[0]) != 0 or int(colptr[-1]) != budget or bool((counts < 0).any()):
+        return f"column pointers must rise from 0 to the budget (={budget})"
+    rows = rows_of(code)
+    heights = torch.repeat_interleave(
+        torch.tensor(wiring.geometry.n_out, device=code.device),
+        torch.tensor(wiring.geometry.n_in, device=code.device),
+    )
+    height = torch.repeat_interleave(heights, counts, output_size=budget)
+    if bool((rows >= height).any()):
+        return "a connection has a row outside of its layer"
+    positions = wiring.positions()
+    if bool((positions[1:] <= positions[:-1]).any()):
+        return "connections must be distinct and sorted by position"
+    bad = torch.nonzero(~torch.isfinite(theta)).view(-1)
+    if bad.numel():
+        return f"θ must be finite, {bad.numel()} are not, the first at index {int(bad[0])}"
+    if wiring.sign_bound and wiring.active != budget:
+        lost = int((theta < 0).sum())
+        return f"exactly K (={budget}) connections must be active, {lost} have θ < 0"
+    return None
