@@ -67,10 +67,13 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
     add("gradients of θ", [w.theta.grad for w in found], "K × one number")
     if method is not None:
         state = method.optimizer.state
+        by_name: dict[str, list[Tensor | None]] = {}
         for w in found:
             for name, value in state.get(w.theta, {}).items():
                 if isinstance(value, Tensor) and value.dim() > 0:
-                    add(f"optimiser state {name}", [value], "K × one number")
+                    by_name.setdefault(name, []).append(value)
+        for name, tensors in by_name.items():
+            add(f"optimiser state {name}", tensors, "K × one number")
         bridge = getattr(method, "bridge", None)
         if bridge is not None:
             add("birth steps", list(bridge.born), "K × int32, for Adam's bias correction")

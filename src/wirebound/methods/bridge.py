@@ -55,7 +55,7 @@ class Bridge:
             for wiring, grad in zip(self.wirings, grads, strict=True):
                 wiring.theta.grad = grad
 
-    def rule(self, group: dict[str, Any]) -> Rule:
+    def rule(self, number: int, group: dict[str, Any]) -> Rule:
         """The numbers of this step, from the group as a scheduler has left it."""
         lr = float(group["lr"])
         if self.kind is Kind.SGD:
@@ -67,6 +67,7 @@ class Bridge:
                 nesterov=group["nesterov"],
                 weight_decay=float(group["weight_decay"]),
                 maximize=group["maximize"],
+                fresh=self.optimizer.state[self.wirings[number].theta].get("momentum_buffer") is None,
             )
         if self.kind is Kind.ADAM:
             beta1, beta2 = group["betas"]
@@ -89,8 +90,6 @@ class Bridge:
         if self.kind is Kind.SGD:
             if not group["momentum"]:
                 return State()
-            # torch starts the buffer with the first gradient; from zeros it is the same unless dampening is set,
-            # and a newborn's buffer starts from zero too.
             if state.get("momentum_buffer") is None:
                 state["momentum_buffer"] = torch.zeros_like(theta, requires_grad=False)
             return State(momentum=state["momentum_buffer"])

@@ -55,7 +55,7 @@ def deep_r_step(
     dead: Tensor = ops.update_(
         wiring.theta.detach(),
         wiring.theta.grad,
-        bridge.rule(group),
+        bridge.rule(number, group),
         bridge.state(number, group),
         walks,
         wiring.seed,

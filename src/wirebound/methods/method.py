@@ -50,6 +50,7 @@ class Method(ABC):
 
     model: nn.Module
     optimizer: optim.Optimizer
+    shapes: tuple[LayerShape, ...]  # the matrices whose connections are counted
     steps: int  # steps taken so far
 
     @abstractmethod

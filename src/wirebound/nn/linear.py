@@ -76,6 +76,10 @@ class SparseLinear(SparseLayer):
         if x.shape[-1] != self.in_features:
             raise ValueError(f"the last dimension of the input (={x.shape[-1]}) must be in_features (={self.in_features})")
         theta = self.wiring.layer_theta(self.part)
+        if x.dtype != theta.dtype:
+            if not torch.is_autocast_enabled(x.device.type):
+                raise ValueError(f"the dtype of the input (={x.dtype}) must be that of the layer (={theta.dtype})")
+            x = x.to(theta.dtype)  # sparse layers compute in the precision of their parameters
         flat = x if x.dim() == 2 else x.reshape(-1, self.in_features)
         y: Tensor = _SparseLinear.apply(flat, theta, self.bias, self)
         return y if x.dim() == 2 else y.view(*x.shape[:-1], self.out_features)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from torch import Tensor, nn
 
@@ -54,3 +54,14 @@ def wirings(model: nn.Module) -> list[Wiring]:
     for _, layer in sparse_layers(model):
         found.setdefault(id(layer.wiring), layer.wiring)
     return list(found.values())
+
+
+def replace_modules(model: nn.Module, replacement: Mapping[int, nn.Module]) -> nn.Module:
+    """The model with modules replaced wherever it holds them, in place; ``replacement`` goes by ``id``."""
+    if id(model) in replacement:
+        return replacement[id(model)]
+    for module in list(model.modules()):
+        for name, child in list(module._modules.items()):
+            if child is not None and id(child) in replacement:
+                module._modules[name] = replacement[id(child)]
+    return model

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from wirebound.nn.linear import SparseLinear
+from wirebound.nn.part import replace_modules
 from wirebound.ops import philox
 from wirebound.ops.layout import Geometry
 from wirebound.ops.philox import Stream, stream_of
@@ -83,7 +84,7 @@ def sparsify(
         wiring = _wire(members, group_counts, keep, init, gain, seed, index, device)
         for part, member in enumerate(members):
             replacement[id(member.module)] = _sparse_twin(member.module, wiring, part)
-    model = _replace(model, replacement)
+    model = replace_modules(model, replacement)
     _materialise(model, torch.device("cpu" if device is None else device))
     return model
 
@@ -187,16 +188,6 @@ def _sparse_twin(module: nn.Linear, wiring: Wiring, part: int) -> SparseLinear:
     if twin.bias is not None and not module.bias.is_meta:
         twin.bias = module.bias  # the very Parameter, so that optimisers that hold it keep it
     return twin.train(module.training)
-
-
-def _replace(model: nn.Module, replacement: dict[int, nn.Module]) -> nn.Module:
-    if id(model) in replacement:
-        return replacement[id(model)]
-    for module in list(model.modules()):
-        for name, child in list(module._modules.items()):
-            if child is not None and id(child) in replacement:
-                module._modules[name] = replacement[id(child)]
-    return model
 
 
 def _materialise(model: nn.Module, device: torch.device) -> None:

@@ -6,7 +6,7 @@ import copy
 
 from torch import nn
 
-from wirebound.nn.part import SparseLayer
+from wirebound.nn.part import replace_modules, sparse_layers
 
 
 def to_dense(model: nn.Module) -> nn.Module:
@@ -14,16 +14,8 @@ def to_dense(model: nn.Module) -> nn.Module:
 
     Dense by nature: it allocates every matrix in full.
     """
-    twins: dict[int, nn.Module] = {}
-
-    def convert(module: nn.Module) -> nn.Module:
-        if isinstance(module, SparseLayer):
-            if id(module) not in twins:
-                twins[id(module)] = module.dense_twin().train(module.training)
-            return twins[id(module)]
-        for name, child in module.named_children():
-            module._modules[name] = convert(child)
-        return module
-
-    # Copy first: conversion replaces children in place.
-    return convert(copy.deepcopy(model))
+    model = copy.deepcopy(model)
+    twins = {
+        id(layer): layer.dense_twin().train(layer.training) for _, layer in sparse_layers(model)
+    }
+    return replace_modules(model, twins)

@@ -98,8 +98,7 @@ def update_(
     clamp: bool,
 ) -> Tensor:
     """One step of Algorithm 1 up to the deaths, in place; the sorted indices of the dead."""
-    fits = uses_native(theta) and native.update_fits(rule, state)
-    implementation = native if fits else reference_update
+    implementation = native if uses_native(theta) else reference_update
     return implementation.update_(
         theta, grad, rule, state, walks, seed, stream, step, sign_bound=sign_bound, clamp=clamp
     )
@@ -109,7 +108,7 @@ def rewire_(
     geometry: Geometry,
     colptr: Tensor,
     code: Tensor,
-    riders: Sequence[tuple[Tensor, int]],
+    riders: Sequence[tuple[Tensor, float]],
     dead: Tensor,
     seed: int,
     wiring_index: int,

@@ -79,7 +79,7 @@ def rewire_(
     geometry: Geometry,
     colptr: Tensor,
     code: Tensor,
-    riders: Sequence[tuple[Tensor, int]],
+    riders: Sequence[tuple[Tensor, float]],
     dead: Tensor,
     seed: int,
     wiring_index: int,

@@ -13,13 +13,16 @@ import torch
 from torch import Tensor
 
 from wirebound.ops import philox
-from wirebound.ops.rule import Kind, Rule, State, Walk
+from wirebound.ops.rule import Kind, Rule, State, Walk, not_finite
 
 
 def _sgd_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
     direction = grad + rule.weight_decay * theta if rule.weight_decay else grad
     if state.momentum is not None:
-        state.momentum.mul_(rule.momentum).add_(direction, alpha=1 - rule.dampening)
+        if rule.fresh:
+            state.momentum.copy_(direction)
+        else:
+            state.momentum.mul_(rule.momentum).add_(direction, alpha=1 - rule.dampening)
         direction = direction + rule.momentum * state.momentum if rule.nesterov else state.momentum
     theta.add_(direction, alpha=-rule.lr)
 
@@ -75,7 +78,7 @@ def update_(
             _adam_(theta, grad, rule, state, step)
     none = torch.empty(0, dtype=torch.int64, device=theta.device)
     if not sign_bound:
-        return none
+        walks = ()
     for walk in walks:
         part = theta[walk.first : walk.last]
         if walk.shrink:
@@ -83,6 +86,10 @@ def update_(
         if walk.noise_std:
             nu = philox.normals(seed, stream, step, part.numel(), theta.device, first=walk.first)
             part.add_(nu.to(theta.dtype), alpha=walk.noise_std)
+    if not torch.isfinite(theta.sum()):
+        raise not_finite(step)
+    if not sign_bound:
+        return none
     if clamp:
         theta.clamp_(min=0)
         return none

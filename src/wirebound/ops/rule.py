@@ -31,6 +31,7 @@ class Rule:
     eps: float = 1e-8
     decoupled: bool = False
     maximize: bool = False
+    fresh: bool = False  # SGD's first step: the momentum buffer becomes the gradient, whatever the dampening
 
 
 @dataclass(frozen=True)
@@ -52,3 +53,10 @@ class Walk:
     last: int
     shrink: float
     noise_std: float
+
+
+def not_finite(step: int) -> FloatingPointError:
+    """What both implementations raise when a parameter is lost: from here on nothing can be saved."""
+    return FloatingPointError(
+        f"a connection's θ is not finite after step {step}: the gradient or the learning rate is too large"
+    )

@@ -204,7 +204,7 @@ class Wiring(nn.Module):
 
     @torch.no_grad()
     def rewire_(
-        self, dead: Tensor, riders: Sequence[tuple[Tensor, int]], step: int, shares: Sequence[float] | None
+        self, dead: Tensor, riders: Sequence[tuple[Tensor, float]], step: int, shares: Sequence[float] | None
     ) -> tuple[list[int], list[int]]:
         """Replace the ``dead`` (sorted indices) by newborns with θ = 0; (born, died) of each layer.
 

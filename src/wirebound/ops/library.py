@@ -1,0 +1,110 @@
+"""Finds, loads and describes the native library; the table below is its whole interface.
+
+``load()`` gives the library or None, and ``reason()`` says why it is None. Setting ``WIREBOUND_NATIVE=0`` turns the
+library off, ``WIREBOUND_ISA=baseline`` (or ``v3``) asks for a lower instruction set than the processor has.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+
+import torch
+
+ABI_VERSION = 1
+PATH = Path(__file__).resolve().parent.parent / "_native" / "libwirebound.so"
+
+INT, LONG, ULONG = ctypes.c_int, ctypes.c_int64, ctypes.c_uint64
+POINTER, TEXT = ctypes.c_void_p, ctypes.c_char_p
+
+# A layer, as the kernels see it: batch, n_in, n_out, colptr, code, theta.
+LAYER = [LONG, LONG, LONG, POINTER, POINTER, POINTER]
+# An activation: address, stride between samples.
+ROWS = [POINTER, LONG]
+
+# name: (result, arguments), in the order of csrc/wirebound.h. "{}" stands for f32 and f64.
+PROTOTYPES: dict[str, tuple[object, list[object]]] = {
+    # library
+    "wb_abi_version": (INT, []),
+    "wb_isa": (TEXT, []),
+    "wb_use_gomp": (None, [POINTER]),
+    # linear: x, y, layer, bias, threads / x, dy, dx, dtheta, layer, threads
+    "wb_linear_forward_{}": (None, [*ROWS, *ROWS, *LAYER, POINTER, INT]),
+    "wb_linear_backward_{}": (None, [*ROWS, *ROWS, *ROWS, POINTER, *LAYER, INT]),
+    # update: rule, n, theta, gradient, moments (2), moment2_max, born, walks, n_walks, dead, capacity, not_finite, threads
+    "wb_update_{}": (LONG, [POINTER, LONG, *[POINTER] * 7, LONG, POINTER, LONG, POINTER, INT]),
+    "wb_dead_{}": (LONG, [POINTER, LONG, POINTER, LONG]),
+    # rewire: budget, layers, n_in, n_out, colptr, code, riders, n, dead, n, seed, index, step, shares, born, died, threads
+    "wb_rewire": (
+        None,
+        [LONG, LONG, *[POINTER] * 5, LONG, POINTER, LONG, ULONG, INT, LONG, *[POINTER] * 3, INT],
+    ),
+    # fused step
+}
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    """Gives every function of the table its types; a missing one is an AttributeError."""
+    for pattern, (result, arguments) in PROTOTYPES.items():
+        names = [pattern.format(kind) for kind in ("f32", "f64")] if "{}" in pattern else [pattern]
+        for name in names:
+            function = getattr(library, name)
+            function.restype = result
+            function.argtypes = arguments
+
+
+def _find_gomp_parallel() -> int | None:
+    """Address of GOMP_parallel in the OpenMP runtime torch is already running, so that we use the same threads.
+
+    Only a runtime that is loaded already is taken: loading another one would give two teams fighting for the cores.
+    """
+    no_load = getattr(os, "RTLD_NOLOAD", None)
+    if no_load is None:
+        return None
+    packages = Path(torch.__file__).resolve().parent
+    bundled = [*packages.glob("lib/libgomp*.so*"), *packages.parent.glob("torch.libs/libgomp*.so*")]
+    for name in [*map(str, sorted(bundled)), "libgomp.so.1"]:
+        try:
+            runtime = ctypes.CDLL(name, mode=no_load | os.RTLD_LAZY)
+            return ctypes.cast(runtime.GOMP_parallel, ctypes.c_void_p).value
+        except (OSError, AttributeError):
+            continue
+    return None
+
+
+@functools.cache
+def _load() -> tuple[ctypes.CDLL | None, str]:
+    """The library and an empty reason, or None and the reason."""
+    if os.environ.get("WIREBOUND_NATIVE", "1") == "0":
+        return None, "turned off by WIREBOUND_NATIVE=0"
+    if not PATH.exists():
+        return None, f"not built: {PATH.name} is missing (reinstall with a C++ compiler present)"
+    try:
+        library = ctypes.CDLL(str(PATH))
+        _declare(library)
+    except (OSError, AttributeError) as error:
+        return None, f"failed to load: {error}"
+    found = library.wb_abi_version()
+    if found != ABI_VERSION:
+        return None, f"failed to load: interface version (={found}) must be {ABI_VERSION}; reinstall"
+    if address := _find_gomp_parallel():
+        library.wb_use_gomp(address)
+    return library, ""
+
+
+def load() -> ctypes.CDLL | None:
+    """The native library, loaded once per process, or None; then ``reason()`` says why."""
+    return _load()[0]
+
+
+def reason() -> str:
+    """Why the native library is not in use; empty when it is."""
+    return _load()[1]
+
+
+def isa() -> str | None:
+    """The instruction set the kernels run on ("baseline", "v3", "v4" or "neon"), or None without the library."""
+    library = load()
+    return None if library is None else library.wb_isa().decode()

@@ -1,0 +1,248 @@
+"""The picture of which inputs a network is wired to, before, after and during training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from .markup import Html, data_block, fragment, tag
+from .records import Epoch, Picture
+from .wording import count, percent
+
+# Colours of the style sheet: q1..q10 for counts (q0 is no connection), half as many each way for differences.
+LEVELS = 10
+LARGEST_SIDE = 64
+LARGEST_DATA = 150_000  # numbers handed to the script
+
+
+def draw_pictures(
+    pictures: Sequence[Picture], epochs: Sequence[Epoch], identifier: str, part: str = "test"
+) -> Html | None:
+    """The map with its slider, and first, last and difference as still pictures beside it."""
+    pictures = [picture for picture in pictures if len(picture.inputs) == len(pictures[-1].inputs)]
+    if not pictures:
+        return None
+    shape = pictures[-1].shape
+    pictures = _choose(pictures)
+    grids = [arrange(picture.inputs, shape) for picture in pictures]
+    _, rows, columns, pooled = grids[-1]
+    frames = [grid[0] for grid in grids]
+    cap = _cap([value for frame in frames for value in frame])
+    before, after = _when(pictures[0]), _when(pictures[-1])
+    change = [new - old for new, old in zip(frames[-1], frames[0], strict=True)]
+    change_cap = _cap([abs(value) for value in change])
+
+    def counts(frame: Sequence[int]) -> Html:
+        return _levels(frame, columns, "q", lambda value: _level(value, cap, LEVELS))
+
+    stills = [
+        _still(f"{identifier}-first", before, counts(frames[0]), rows, columns, _unwired(frames[0])),
+    ]
+    if len(pictures) > 1:
+        gained = sum(value > 0 for value in change)
+        lost = sum(value < 0 for value in change)
+        difference = _levels(change, columns, "d", lambda value: _signed_level(value, change_cap))
+        words = f"{count(gained)} gained, {count(lost)} lost"
+        stills += [
+            _still(f"{identifier}-last", after, counts(frames[-1]), rows, columns, _unwired(frames[-1])),
+            _still(f"{identifier}-change", "Difference", difference, rows, columns, words),
+        ]
+    notes = tag(
+        "p",
+        "Each square is one input; its colour says how many connections of the first layer start there.",
+        f" Squares stand for {pooled}\u00d7{pooled} inputs." if pooled > 1 else None,
+        class_="hint",
+    )
+    keys = tag(
+        "div",
+        _key("q", range(LEVELS + 1), "0", _at_least(cap, frames), "connections"),
+        _key("d", range(-LEVELS // 2, LEVELS // 2 + 1), f"\u2212{change_cap}", f"+{change_cap}", "difference")
+        if len(pictures) > 1
+        else None,
+        class_="keys",
+    )
+    moving = (
+        _moving(pictures, _accuracies(epochs, part), frames, rows, columns, cap, counts(frames[-1]))
+        if len(pictures) > 1
+        else None
+    )
+    still = tag("div", *stills, class_="stills")
+    return fragment(notes, tag("div", moving, tag("div", still, keys), class_="wiring"))
+
+
+def arrange(inputs: Sequence[int], shape: Sequence[int]) -> tuple[list[int], int, int, int]:
+    """Counts on a grid of rows and columns: channels are added up, large grids are pooled in squares.
+
+    Returns the cells row by row, the number of rows, of columns, and the side of a pooled square.
+    """
+    cells = list(inputs)
+    sides = [side for side in shape if side > 1]
+    if math.prod(shape or (0,)) != len(cells) or len(sides) > 3:
+        sides = [len(cells)]
+    if len(sides) == 3:
+        cells, sides = _add_channels(cells, sides)
+    if len(sides) == 2:
+        rows, columns = sides
+    else:
+        # No picture: one line, or for many inputs a square, filled line by line.
+        columns = len(cells) if len(cells) <= LARGEST_SIDE else math.ceil(math.sqrt(len(cells)))
+        rows = math.ceil(len(cells) / columns)
+        cells += [0] * (rows * columns - len(cells))
+    side = math.ceil(max(rows, columns) / LARGEST_SIDE)
+    if side == 1:
+        return cells, rows, columns, 1
+    height, width = math.ceil(rows / side), math.ceil(columns / side)
+    pooled = [0] * (height * width)
+    for index, value in enumerate(cells):
+        row, column = divmod(index, columns)
+        pooled[row // side * width + column // side] += value
+    return pooled, height, width, side
+
+
+def _add_channels(cells: Sequence[int], sides: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Channels last if the last side is the small one (an image as stored), otherwise first (as in torch)."""
+    first, second, third = sides
+    if third <= 4 < first:
+        return [sum(cells[index : index + third]) for index in range(0, len(cells), third)], [first, second]
+    area = second * third
+    return [sum(cells[index::area]) for index in range(area)], [second, third]
+
+
+def _choose(pictures: Sequence[Picture]) -> list[Picture]:
+    """As many epochs as fit on the page, evenly spread, always with the first and the last."""
+    most = max(2, LARGEST_DATA // min(len(pictures[0].inputs), LARGEST_SIDE**2))
+    if len(pictures) <= most:
+        return list(pictures)
+    return [pictures[round(index * (len(pictures) - 1) / (most - 1))] for index in range(most)]
+
+
+def _cap(values: Sequence[int]) -> int:
+    """The count that gets the strongest colour: a few outliers must not make everything else pale."""
+    above = sorted(value for value in values if value > 0)
+    return above[min(len(above) - 1, math.ceil(0.995 * len(above)))] if above else 1
+
+
+def _at_least(cap: int, frames: Sequence[Sequence[int]]) -> str:
+    return f"\u2265\u202f{count(cap)}" if max(map(max, frames)) > cap else count(cap)
+
+
+def _level(value: int, cap: int, levels: int) -> int:
+    return min(levels, math.ceil(levels * value / cap)) if value > 0 else 0
+
+
+def _signed_level(value: int, cap: int) -> int:
+    return int(math.copysign(_level(abs(value), cap, LEVELS // 2), value))
+
+
+def _levels(frame: Sequence[int], columns: int, prefix: str, level: Callable[[int], int]) -> Html:
+    """One path for each colour; neighbours of one colour in a line are one rectangle."""
+    paths: dict[int, list[str]] = {}
+    for start in range(0, len(frame), columns):
+        row = [level(value) for value in frame[start : start + columns]]
+        begin = 0
+        for index in range(1, len(row) + 1):
+            if index == len(row) or row[index] != row[begin]:
+                if row[begin]:
+                    width = index - begin
+                    paths.setdefault(row[begin], []).append(
+                        f"M{begin} {start // columns}h{width}v1h-{width}z"
+                    )
+                begin = index
+    return fragment(
+        *(
+            tag("path", d="".join(parts), class_=f"{prefix}{_name(key)}")
+            for key, parts in sorted(paths.items())
+        )
+    )
+
+
+def _name(level: int) -> str:
+    return f"n{-level}" if level < 0 else str(level)
+
+
+def _map(paths: Html, rows: int, columns: int, title: str, identifier: str | None) -> Html:
+    """The drawing; without an identifier it is the one the script redraws, which its figure names."""
+    return tag(
+        "svg",
+        tag("title", title, id=identifier) if identifier else None,
+        tag("rect", width=columns, height=rows, class_="q0"),
+        tag("g", paths, class_="cells"),
+        viewBox=f"0 0 {columns} {rows}",
+        role="img",
+        aria_labelledby=identifier,
+        aria_label=None if identifier else title,
+        class_="map",
+    )
+
+
+def _still(identifier: str, name: str, paths: Html, rows: int, columns: int, words: str) -> Html:
+    drawing = _map(paths, rows, columns, f"Connections of each input, {name}: {words}", identifier)
+    return tag("figure", drawing, tag("figcaption", tag("strong", name), tag("span", words)))
+
+
+def _unwired(frame: Sequence[int]) -> str:
+    return f"{count(sum(value == 0 for value in frame))} of {count(len(frame))} unused"
+
+
+def _moving(
+    pictures: Sequence[Picture],
+    accuracies: dict[int, str],
+    frames: Sequence[Sequence[int]],
+    rows: int,
+    columns: int,
+    cap: int,
+    paths: Html,
+) -> Html:
+    labels = [
+        f"{_when(picture)}: {_unwired(frame)}{accuracies.get(picture.epoch, '')}"
+        for picture, frame in zip(pictures, frames, strict=True)
+    ]
+    last = len(pictures) - 1
+    slider = tag(
+        "input",
+        type="range",
+        min=0,
+        max=last,
+        step=1,
+        value=last,
+        aria_label="Epoch shown",
+        aria_valuetext=labels[-1],
+    )
+    play = tag("button", "Play", type="button", class_="play", aria_label="Play the epochs one after another")
+    return tag(
+        "figure",
+        _map(paths, rows, columns, "Connections of each input at the epoch of the slider", None),
+        tag("figcaption", tag("output", labels[-1], class_="epoch-shown")),
+        tag("div", play, slider, class_="controls"),
+        tag("p", "\u00a0", class_="cell-readout", aria_hidden="true"),
+        data_block(
+            {
+                "rows": rows,
+                "columns": columns,
+                "cap": cap,
+                "levels": LEVELS,
+                "labels": labels,
+                "frames": frames,
+            },
+            "heat-data",
+        ),
+        class_="moving script-only",
+    )
+
+
+def _accuracies(epochs: Sequence[Epoch], part: str) -> dict[int, str]:
+    return {
+        epoch.epoch: f", {part} accuracy {percent(epoch.test_accuracy)}"
+        for epoch in epochs
+        if epoch.test_accuracy is not None
+    }
+
+
+def _key(prefix: str, levels: Sequence[int], low: str, high: str, name: str) -> Html:
+    swatches = [tag("span", class_=f"{prefix}{_name(level)}" if level else "q0") for level in levels]
+    scale = tag("span", *swatches, class_="ramp", aria_hidden="true")
+    return tag("p", tag("span", low), scale, tag("span", f"{high} {name}"), class_="key")
+
+
+def _when(picture: Picture) -> str:
+    return "Before training" if picture.epoch == 0 else f"After epoch {picture.epoch}"

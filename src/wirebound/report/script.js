@@ -1,0 +1,215 @@
+// What a drawing on paper cannot do: read-outs, switches, the slider, sorting. The page is complete without it.
+"use strict";
+(() => {
+  document.documentElement.classList.remove("plain");
+  const SVG = document.querySelector("svg").namespaceURI;  // no address of any kind stands in this file
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const make = (name, attributes, parent) => {
+    const node = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    parent.append(node);
+    return node;
+  };
+
+  function say(value, unit) {
+    if (unit === "percent") return (100 * value).toPrecision(4).replace(/\.?0+$/, "") + "\u202f%";
+    if (unit === "count" || Number.isInteger(value)) return value.toLocaleString("en-US", { maximumFractionDigits: 1 });
+    return Math.abs(value) < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+  }
+
+  function place(value, [low, high, start, end, log]) {
+    const part = log ? Math.log(Math.max(value, low) / low) / Math.log(high / low) : (value - low) / (high - low);
+    return start + Math.min(1, Math.max(0, part)) * (end - start);
+  }
+
+  // Index of the value nearest to x in a sorted list.
+  function nearest(list, x) {
+    let low = 0, high = list.length - 1;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (list[middle] < x) low = middle; else high = middle;
+    }
+    return Math.abs(list[low] - x) <= Math.abs(list[high] - x) ? low : high;
+  }
+
+  function chart(figure) {
+    const block = figure.querySelector(".chart-data");
+    if (!block) return;
+    const data = JSON.parse(block.textContent);
+    const svg = figure.querySelector("svg"), readout = figure.querySelector(".readout");
+    const hidden = new Set();
+    // A title would pop up over the read-out; its text stays as the label of the drawing.
+    const texts = all("title, desc", svg);
+    svg.setAttribute("aria-label", texts.map((node) => node.textContent).join(". "));
+    svg.removeAttribute("aria-labelledby");
+    texts.forEach((node) => node.remove());
+    const cursor = make("g", { class: "cursor", "aria-hidden": "true" }, svg);
+    let at = null;
+
+    const grid = () => [...new Set(data.series.flatMap((series, index) =>
+      hidden.has(index) || series.x.length < 3 && data.series.length > 1 && data.series.some((other) => other.x.length > 2) ? [] : series.x))].sort((a, b) => a - b);
+
+    function show(x) {
+      const stops = grid();
+      cursor.replaceChildren();
+      readout.replaceChildren();
+      if (x === null || !stops.length) { at = null; readout.hidden = true; return; }
+      at = stops[nearest(stops, x)];
+      const left = place(at, data.x);
+      make("line", { x1: left, x2: left, y1: data.y[3], y2: data.y[2] }, cursor);
+      const head = document.createElement("b");
+      head.textContent = `${data.label} ${say(data.xUnit === "count" ? Math.round(at) : at, data.xUnit)}`;
+      readout.append(head);
+      data.series.forEach((series, index) => {
+        if (hidden.has(index)) return;
+        const reference = series.x.length === 2 && series.y[0] === series.y[1];
+        const i = nearest(series.x, at), y = series.y[i];
+        if (y === null || at > series.x[series.x.length - 1] && !reference) return;
+        // Points of one series need not be those of another: none is shown far from the cursor.
+        if (!reference && Math.abs(place(series.x[i], data.x) - left) > 24) return;
+        const line = document.createElement("span"), dot = document.createElement("i"), value = document.createElement("em");
+        line.className = "s" + series.color;
+        const low = series.low[i], high = series.high[i];
+        const range = low !== undefined && low !== null && low !== high;
+        value.textContent = range && y === high ? `${say(low, data.unit)}\u2013${say(high, data.unit)}` : say(y, data.unit);
+        line.append(dot, series.name, value);
+        readout.append(line);
+        if (!(data.y[4] && y <= 0)) {
+          make("circle", { cx: reference ? left : place(series.x[i], data.x), cy: place(y, data.y), r: 3.6, class: "s" + series.color }, cursor);
+        }
+      });
+      readout.hidden = false;
+      const box = svg.getBoundingClientRect(), scale = box.width / svg.viewBox.baseVal.width;
+      const side = left * scale > box.width / 2 ? left * scale - readout.offsetWidth - 12 : left * scale + 12;
+      readout.style.left = Math.max(0, Math.min(side, box.width - readout.offsetWidth)) + "px";
+    }
+
+    const value = (event) => {
+      const box = svg.getBoundingClientRect();
+      const [low, high, start, end, log] = data.x;
+      const part = ((event.clientX - box.left) * svg.viewBox.baseVal.width / box.width - start) / (end - start);
+      return log ? low * (high / low) ** part : low + part * (high - low);
+    };
+    svg.addEventListener("pointermove", (event) => show(value(event)));
+    svg.addEventListener("pointerdown", (event) => show(value(event)));
+    svg.addEventListener("pointerleave", () => show(null));
+    svg.setAttribute("tabindex", "0");
+    svg.addEventListener("blur", () => show(null));
+    svg.addEventListener("keydown", (event) => {
+      const stops = grid(), last = stops.length - 1;
+      if (!stops.length) return;
+      const here = at === null ? last : nearest(stops, at), far = Math.max(1, Math.round(last / 10));
+      const next = { ArrowLeft: here - 1, ArrowRight: here + 1, PageDown: here - far, PageUp: here + far, Home: 0, End: last }[event.key];
+      if (event.key === "Escape") return show(null);
+      if (next === undefined) return;
+      event.preventDefault();
+      show(stops[at === null ? last : Math.max(0, Math.min(last, next))]);
+    });
+    all(".legend button", figure).forEach((button) => button.addEventListener("click", () => {
+      const index = Number(button.dataset.series), off = !hidden.has(index);
+      if (off) hidden.add(index); else hidden.delete(index);
+      button.setAttribute("aria-pressed", String(!off));
+      figure.querySelector(`g.series[data-series="${index}"]`).style.display = off ? "none" : "";
+      show(null);
+    }));
+  }
+
+  function heat(figure) {
+    const data = JSON.parse(figure.querySelector(".heat-data").textContent);
+    const slider = figure.querySelector("input"), play = figure.querySelector(".play"), svg = figure.querySelector("svg");
+    const cells = figure.querySelector(".cells"), shown = figure.querySelector(".epoch-shown"), readout = figure.querySelector(".cell-readout");
+    const last = data.frames.length - 1;
+    let timer = null, cell = null;
+
+    function draw() {
+      const frame = data.frames[Number(slider.value)], paths = [];
+      frame.forEach((value, index) => {
+        if (value <= 0) return;
+        const level = Math.min(data.levels, Math.ceil(data.levels * value / data.cap));
+        paths[level] = (paths[level] || "") + `M${index % data.columns} ${Math.floor(index / data.columns)}h1v1h-1z`;
+      });
+      cells.replaceChildren();
+      paths.forEach((d, level) => make("path", { d, class: "q" + level }, cells));
+      shown.textContent = data.labels[Number(slider.value)];
+      slider.setAttribute("aria-valuetext", shown.textContent);
+      tell();
+    }
+    function tell() {
+      if (cell === null) { readout.textContent = "\u00a0"; return; }
+      const now = data.frames[Number(slider.value)][cell], first = data.frames[0][cell];
+      readout.textContent = `Row ${Math.floor(cell / data.columns) + 1}, column ${cell % data.columns + 1}: ${now} connection${now === 1 ? "" : "s"}, ${first} at first`;
+    }
+    function stop() {
+      clearInterval(timer);
+      timer = null;
+      play.textContent = "Play";
+    }
+    slider.addEventListener("input", () => { stop(); draw(); });
+    play.addEventListener("click", () => {
+      if (timer !== null) { stop(); return; }
+      if (Number(slider.value) === last) slider.value = 0;
+      draw();
+      play.textContent = "Pause";
+      timer = setInterval(() => {
+        slider.value = Number(slider.value) + 1;
+        draw();
+        if (Number(slider.value) === last) stop();
+      }, Math.max(80, Math.min(450, 8000 / data.frames.length)));
+    });
+    svg.addEventListener("pointermove", (event) => {
+      const box = svg.getBoundingClientRect();
+      const column = Math.floor((event.clientX - box.left) / box.width * data.columns);
+      const row = Math.floor((event.clientY - box.top) / box.height * data.rows);
+      cell = column >= 0 && column < data.columns && row >= 0 && row < data.rows ? row * data.columns + column : null;
+      tell();
+    });
+    svg.addEventListener("pointerleave", () => { cell = null; tell(); });
+    draw();  // a browser may have kept the slider's place over a reload
+  }
+
+  function sortable(table) {
+    const body = table.tBodies[0], original = [...body.rows];
+    all("th[data-sortable]", table).forEach((head, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = head.textContent;
+      head.replaceChildren(button);
+      const key = (row) => {
+        const node = row.cells[column];
+        return node.classList.contains("number") ? Number(node.dataset.value ?? NaN) : node.textContent;
+      };
+      button.addEventListener("click", () => {
+        // Numbers from the largest down first; the third press brings back the order of the folders.
+        const order = head.classList.contains("number") ? ["descending", "ascending"] : ["ascending", "descending"];
+        const next = order[order.indexOf(head.getAttribute("aria-sort")) + 1];
+        all("th[aria-sort]", table).forEach((other) => other.removeAttribute("aria-sort"));
+        let rows = original;
+        if (next) {
+          head.setAttribute("aria-sort", next);
+          const sign = next === "ascending" ? 1 : -1;
+          rows = [...original].sort((one, two) => {
+            const a = key(one), b = key(two);
+            if (typeof a === "string") return sign * a.localeCompare(b, "en", { numeric: true });
+            return Number.isNaN(a) || Number.isNaN(b) ? Number.isNaN(a) - Number.isNaN(b) : sign * (a - b);
+          });
+        }
+        body.append(...rows);
+      });
+    });
+  }
+
+  function openTarget() {
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    if (target instanceof HTMLDetailsElement) { target.open = true; target.scrollIntoView(); }
+  }
+
+  all("figure.chart").forEach(chart);
+  all("figure.moving").forEach(heat);
+  all("table.sortable").forEach(sortable);
+  all('a[href^="#run-"]').forEach((link) => link.addEventListener("click", () => { document.getElementById(link.hash.slice(1)).open = true; }));
+  window.addEventListener("hashchange", openTarget);
+  openTarget();
+  let folded = [];
+  window.addEventListener("beforeprint", () => { folded = all("details:not([open])"); folded.forEach((node) => { node.open = true; }); });
+  window.addEventListener("afterprint", () => { folded.forEach((node) => { node.open = false; }); });
+})();

@@ -1,0 +1,46 @@
+"""Values from JSON files, checked one by one: what is missing or not finite becomes None."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def number(value: object) -> float | None:
+    """A finite float, or None. Python's JSON reader lets NaN and Infinity through; a chart cannot."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        result = float(value)
+    except OverflowError:  # an integer beyond the range of a float
+        return None
+    return result if math.isfinite(result) else None
+
+
+def whole(value: object) -> int | None:
+    """A whole number, or None."""
+    result = number(value)
+    return int(result) if result is not None and result == int(result) else None
+
+
+def numbers(value: object) -> tuple[float | None, ...]:
+    """A list of numbers, or an empty tuple."""
+    return tuple(number(item) for item in value) if isinstance(value, list) else ()
+
+
+def words(value: object) -> str | None:
+    """A text that is not empty, or None; numbers are accepted as texts."""
+    if value is None or isinstance(value, (dict, list)):
+        return None
+    return str(value).strip() or None
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """A JSON object, or an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: object) -> list[Mapping[str, Any]]:
+    """The JSON objects of a list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,0 +1,120 @@
+"""How numbers and names read on the page."""
+
+from __future__ import annotations
+
+import math
+
+NARROW = "\u202f"  # narrow no-break space, between a number and its unit
+MISSING = "–"
+MINUS = "\u2212"
+
+METHODS = {
+    "deepr": "DEEP R",
+    "softdeepr": "soft-DEEP R",
+    "l1shrinkage": "ℓ1-shrinkage",
+    "magnitudepruning": "Magnitude pruning",
+    "fixed": "Fixed connectivity",
+    "set": "SET",
+    "rigl": "RigL",
+    "dense": "Dense",
+}
+DATA = {"mnist": "MNIST", "fashionmnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "timit": "TIMIT"}
+
+
+def method_name(method: str) -> str:
+    """As the paper writes it; a method not known here keeps the name it has in the run."""
+    return METHODS.get(_plain(method), method)
+
+
+def data_name(data: str) -> str:
+    return DATA.get(_plain(data), data)
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def count(value: float | None) -> str:
+    """2662 -> 2,662"""
+    return MISSING if value is None else f"{value:,.0f}".replace("-", MINUS)
+
+
+def percent(fraction: float | None, digits: int = 2) -> str:
+    """0.9653 -> 96.53 %"""
+    return MISSING if fraction is None else f"{100 * fraction:.{digits}f}{NARROW}%"
+
+
+def share(fraction: float | None) -> str:
+    """A connectivity, to three digits that count: 0.013 -> 1.30 %, 0.00012 -> 0.012 %, 1 -> 100 %"""
+    if fraction is None:
+        return MISSING
+    value = 100 * fraction
+    if value == 0 or value >= 99.95:
+        return f"{value:.0f}{NARROW}%"
+    digits = min(6, max(0, 2 - math.floor(math.log10(abs(value)))))
+    return f"{value:.{digits}f}{NARROW}%"
+
+
+def points(difference: float | None) -> str:
+    """A difference of two fractions in percentage points, with its sign."""
+    return MISSING if difference is None else f"{100 * difference:+.2f} points".replace("-", MINUS)
+
+
+def signed(value: float | None) -> str:
+    """+53, −53, 0"""
+    if value is None:
+        return MISSING
+    return f"{value:+,.0f}".replace("-", MINUS) if value else "0"
+
+
+def size(octets: float | None) -> str:
+    """Bytes, in units of 1000."""
+    if octets is None:
+        return MISSING
+    value = float(octets)
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(value) < 1000 or unit == "GB":
+            return (
+                f"{value:,.0f}{NARROW}{unit}" if unit == "B" or value >= 100 else f"{value:.1f}{NARROW}{unit}"
+            )
+        value /= 1000
+    raise AssertionError("unreachable")
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return MISSING
+    if seconds < 1:
+        return f"{1000 * seconds:.3g}{NARROW}ms"
+    if seconds < 90:
+        return f"{seconds:.1f}{NARROW}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 90:
+        return f"{minutes}{NARROW}min {rest:02d}{NARROW}s"
+    return f"{minutes // 60}{NARROW}h {minutes % 60:02d}{NARROW}min"
+
+
+def per_step(seconds: float | None, steps: int | None) -> str | None:
+    if not seconds or not steps:
+        return None
+    value = seconds / steps
+    return f"{1e6 * value:.3g}{NARROW}µs a step" if value < 1e-3 else f"{1e3 * value:.3g}{NARROW}ms a step"
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{count(number)} {noun}" + ("" if number == 1 else "s")
+
+
+def tick(value: float, unit: str = "") -> str:
+    """The shortest text that says the value: 60000 -> 60k, 0.0001 -> 1e-4."""
+    if value == 0:
+        return f"0{unit}"
+    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            divisor = 1e3 if letter == "k" else limit
+            return f"{value / divisor:.4g}{letter}{unit}".replace("-", MINUS)
+    if abs(value) < 1e-3:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa.removesuffix('.0')}e{int(exponent)}{unit}".replace("-", MINUS)
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{text}{unit}".replace("-", MINUS)

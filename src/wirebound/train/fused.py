@@ -1,0 +1,2 @@
+def why_not_fused(model, method): return "not there yet"
+class FusedEngine: pass

@@ -1,0 +1,36 @@
+"""What all tests share: where the real data is, and both implementations of every op."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from wirebound import ops
+
+ROOT = Path(__file__).resolve().parent.parent
+_BESIDE = ROOT.parent / "shared" / "data"
+if "WIREBOUND_DATA" not in os.environ and _BESIDE.is_dir():
+    os.environ["WIREBOUND_DATA"] = str(_BESIDE)
+
+
+@pytest.fixture(params=["reference", "native"])
+def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs a test once on the pure-torch ops and once on the C++ kernels: it does not know which it tests."""
+    if request.param == "native" and not ops.native_available():
+        if os.environ.get("CI"):
+            pytest.fail("the native kernels were not built")
+        pytest.skip("the native kernels were not built")
+    with ops.use(request.param):
+        yield request.param
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Puts torch's number of threads back after a test that changes it."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,192 @@
+"""Run folders with made-up but realistic numbers, and a real browser."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SIZES = (784, 300, 100, 10)
+MakeRun = Callable[..., Path]
+
+
+def write_run(
+    folder: Path,
+    *,
+    method: str = "deep_r",
+    connectivity: float = 0.01,
+    seed: int = 0,
+    epochs: int = 20,
+    final: float = 0.965,
+    steps_per_epoch: int = 6000,
+    window: int = 100,
+    paper: bool = False,
+    overshoot: int = 0,
+    summary: dict[str, Any] | None = None,
+    config: dict[str, Any] | None = None,
+) -> Path:
+    """A folder as a finished run leaves it; `overshoot` passes the budget in one window."""
+    draw = random.Random(f"{method} {connectivity} {seed}")
+    possible = [a * b for a, b in pairwise(SIZES)]
+    budget = round(connectivity * sum(possible))
+    initial = [round(0.66 * budget), round(0.26 * budget)]
+    initial.append(budget - sum(initial))
+    ended = [initial[0] - budget // 50, initial[1] + budget // 50, initial[2]]
+    rewires = method not in ("fixed", "dense")
+    folder.mkdir(parents=True)
+    lines: list[dict[str, Any]] = [_wiring(draw, 0, 0, initial[0], epochs)]
+    for epoch in range(1, epochs + 1):
+        first = (epoch - 1) * steps_per_epoch
+        for start in range(first + 1, first + steps_per_epoch + 1, window):
+            rise = 1 - math.exp(-start / 8000)
+            born = [
+                int(window * size * 1.6e-6 * rise * draw.uniform(0.6, 1.4) + draw.random())
+                for size in possible
+            ]
+            spike = overshoot if start == first + 1 and epoch == 2 else 0
+            lines.append(
+                {
+                    "kind": "window",
+                    "step_from": start,
+                    "step_to": start + window - 1,
+                    "loss": 0.1 + 2 * math.exp(-start / 3000) + draw.gauss(0, 0.03) ** 2 * 30,
+                    "active_min": budget,
+                    "active_max": budget + spike,
+                    "newborns": born if rewires else [0, 0, 0],
+                }
+            )
+        shift = budget // 50 * epoch // epochs
+        accuracy = final - 0.09 * math.exp(-(epoch - 1) / 3) + draw.gauss(0, 0.001) * (epoch < epochs)
+        lines.append(
+            {
+                "kind": "epoch",
+                "epoch": epoch,
+                "step": epoch * steps_per_epoch,
+                "train_loss": 0.12 + 0.5 * math.exp(-epoch / 2),
+                "test_loss": 0.14 + 0.45 * math.exp(-epoch / 2),
+                "test_accuracy": accuracy,
+                "lr": 0.05,
+                "active": budget,
+                "rewired": 12345,
+                "layer_active": [initial[0] - shift, initial[1] + shift, initial[2]],
+                "seconds": 2.1,
+            }
+        )
+        lines.append(_wiring(draw, epoch, epoch * steps_per_epoch, ended[0], epochs))
+        lines.append({"kind": "something new", "value": 1})
+    record = {
+        "method": method,
+        "data": "mnist",
+        "seed": seed,
+        "budget": budget,
+        "possible": sum(possible),
+        "connectivity": budget / sum(possible),
+        "max_active": budget + overshoot,
+        "min_active": budget,
+        "steps": epochs * steps_per_epoch,
+        "epochs": epochs,
+        "seconds": 2.1 * epochs,
+        "test_accuracy": accuracy,
+        "path": "fused",
+        "layers": [
+            {
+                "name": f"fc{i + 1}",
+                "shape": [SIZES[i + 1], SIZES[i]],
+                "possible": possible[i],
+                "initial": initial[i],
+                "final": ended[i],
+            }
+            for i in range(3)
+        ],
+        "ledger": [
+            {"part": "positions", "bytes": 4 * budget, "note": "row and sign of each connection, int32"},
+            {"part": "theta", "bytes": 4 * budget, "note": "float32"},
+            {"part": "gradient", "bytes": 4 * budget, "note": "float32"},
+            {"part": "column pointers", "bytes": 8 * 1185, "note": "int64, one for each input"},
+            {"part": "workspace", "bytes": 52000, "note": "activations of one batch"},
+        ],
+        "versions": {"wirebound": "0.1.0", "torch": "2.13.0", "python": "3.11.7"},
+    }
+    if paper:
+        record["paper"] = {
+            "claim": "DEEP R reaches 96.3 % on MNIST at 1.0 % connectivity in 20 epochs",
+            "accuracy": 0.963,
+            "connectivity": 0.01,
+            "source": "Bellec et al., ICLR 2018, section 4",
+        }
+    settings = {
+        "data": "mnist", "method": method, "connectivity": connectivity, "budget": None, "scope": "global",
+        "allocation": "paper", "newborns": "share", "hidden": [300, 100], "bias": False, "epochs": epochs,
+        "batch_size": 10, "optimizer": "sgd", "lr": 0.05, "l1": 1e-4, "noise": 1e-6, "seed": seed,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps({**settings, **(config or {})}))
+    (folder / "summary.json").write_text(json.dumps({**record, **(summary or {})}))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def _wiring(draw: random.Random, epoch: int, step: int, connections: int, epochs: int) -> dict[str, Any]:
+    """Connections drift from everywhere to the middle of the picture."""
+    pull = 1 - math.exp(-4 * epoch / max(1, epochs))
+    weights = []
+    for index in range(784):
+        row, column = divmod(index, 28)
+        distance = ((row - 13.5) / 8.5) ** 2 + ((column - 13.5) / 7) ** 2
+        weights.append((1 - pull) + pull * 4 * math.exp(-distance))
+    counts = [0] * 784
+    for index in draw.choices(range(784), weights, k=connections):
+        counts[index] += 1
+    return {"kind": "wiring", "epoch": epoch, "step": step, "inputs": counts, "shape": [28, 28]}
+
+
+@pytest.fixture(scope="session")
+def run_writer() -> MakeRun:
+    """write_run for fixtures that outlive one test."""
+    return write_run
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    def make(name: str = "run", **settings: Any) -> Path:
+        return write_run(tmp_path / "runs" / name, **settings)
+
+    return make
+
+
+@pytest.fixture
+def small_run(make_run: MakeRun) -> Path:
+    return make_run("small", epochs=3, steps_per_epoch=400, paper=True)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Chromium through its driver; a browser test that lacks them or selenium is skipped and says so."""
+    webdriver = pytest.importorskip(
+        "selenium.webdriver", reason="browser tests need selenium (pip install selenium)"
+    )
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip(
+            "browser tests need chromium and chromedriver (Debian: apt-get install chromium chromium-driver)"
+        )
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (
+        "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run",
+        "disable-background-networking",
+        "disable-component-update", "disable-sync", "disable-dev-shm-usage", "hide-scrollbars",
+        f"user-data-dir={tmp_path_factory.mktemp('chromium')}",
+    ):  # fmt: skip
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
+    yield chrome
+    chrome.quit()
