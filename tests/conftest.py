@@ -17,6 +17,10 @@ if "WIREBOUND_DATA" not in os.environ and _BESIDE.is_dir():
     os.environ["WIREBOUND_DATA"] = str(_BESIDE)
 
 
+# Tests run side by side in processes; threads of their own would only be in each other's way.
+torch.set_num_threads(1)
+
+
 @pytest.fixture(params=["reference", "native"])
 def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs a test once on the pure-torch ops and once on the C++ kernels: it does not know which it tests."""

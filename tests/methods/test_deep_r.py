@@ -27,6 +27,7 @@ OPTIMIZERS = {
 
 
 def _model(scope="global", connectivity=0.2, seed=0, bias=True, **options):
+    torch.manual_seed(seed)  # sparsify keeps torch's own biases
     model = nn.Sequential(nn.Linear(12, 16, bias=bias), nn.Tanh(), nn.Linear(16, 3, bias=bias))
     return wb.sparsify(model, connectivity=connectivity, scope=scope, seed=seed, **options)
 
@@ -64,7 +65,7 @@ def test_budget_is_kept_at_every_step_with_every_optimiser(implementation, name,
     assert _loss(model, x, y).item() < first
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_budget_is_kept_whatever_the_model(implementation, data):
     sizes = data.draw(st.lists(st.integers(1, 12), min_size=2, max_size=4))
@@ -88,7 +89,7 @@ def test_budget_is_kept_whatever_the_model(implementation, data):
         rewire_every=data.draw(st.integers(1, 3)),
     )
     for _ in range(8):
-        model(torch.randn(4, sizes[0])).square().mean().backward()
+        model(torch.randn(4, sizes[0])).tanh().mean().backward()
         info = rewiring.step()
         rewiring.zero_grad()
         for wiring in wb.wirings(model):
@@ -139,14 +140,13 @@ def test_momentum_of_survivors_is_exactly_that_of_training_without_rewiring(impl
         wiring.theta.grad = torch.sin(wiring.positions().float() * (step + 1))
         grads = dict(zip(wiring.positions().tolist(), wiring.theta.grad.tolist(), strict=True))
         with torch.no_grad():
-            wiring.theta[step :: 17] = -1.0  # lr 0: these die now
+            wiring.theta[step::17] = -1.0  # lr 0: these die now
+        survivors = set(wiring.positions()[wiring.theta >= 0].tolist())
         rewiring.step()
-        expected = {p: 0.9 * expected.get(p, 0.0) + g for p, g in grads.items()}
+        moved = {p: 0.9 * expected.get(p, 0.0) + g for p, g in grads.items()}
+        expected = {p: moved[p] if p in survivors else 0.0 for p in wiring.positions().tolist()}
         buffer = optimizer.state[wiring.theta]["momentum_buffer"]
-        for k, position in enumerate(wiring.positions().tolist()):
-            if wiring.theta[k] == 0:  # newborn
-                expected[position] = 0.0
-            assert buffer[k].item() == pytest.approx(expected[position], abs=1e-5)
+        assert buffer.tolist() == pytest.approx(list(expected.values()), abs=1e-5)
 
 
 def test_same_seed_same_run_other_seed_another(implementation):
@@ -251,20 +251,21 @@ def test_rewire_every(implementation):
 
 
 def test_learns_to_look_at_the_informative_inputs(implementation):
-    """Six of 200 inputs matter; the wiring moves there."""
+    """Six of 200 inputs matter: 3 % of the connections start there, most end there."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(512, 200, generator=generator)
-    y = (x[:, :6] @ torch.randn(6, 3, generator=generator)).argmax(1)
-    layer = wb.SparseLinear(200, 3, budget=30, seed=1)
-    rewiring = wb.DeepR(layer, torch.optim.SGD(layer.parameters(), lr=0.3), l1=5e-3, temperature=0.0)
+    y = x[:, :6] @ torch.randn(6, 20, generator=generator)
+    layer = wb.SparseLinear(200, 20, bias=False, budget=40, seed=1)
+    rewiring = wb.DeepR(layer, torch.optim.SGD(layer.parameters(), lr=1.0), l1=0.04, temperature=0.0)
     started = int(layer.wiring.colptr[6])
-    for _ in range(600):
-        F.cross_entropy(layer(x), y).backward()
+    first = F.mse_loss(layer(x), y).item()
+    for _ in range(500):
+        F.mse_loss(layer(x), y).backward()
         rewiring.step()
         rewiring.zero_grad()
-    assert started <= 3
-    assert int(layer.wiring.colptr[6]) >= 12
-    assert (layer(x).argmax(1) == y).float().mean() > 0.85
+    assert started <= 4
+    assert int(layer.wiring.colptr[6]) >= 20
+    assert F.mse_loss(layer(x), y).item() < 0.6 * first
 
 
 def test_wrong_input():

@@ -156,7 +156,7 @@ def test_backward_after_a_step_is_refused(implementation):
     stale = model(torch.randn(2, 20)).sum()
     model(torch.randn(2, 20)).sum().backward()
     rewiring.step()
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+    with pytest.raises(RuntimeError, match="modified"):
         stale.backward()
 
 

@@ -1,0 +1,115 @@
+// Picks the kernels for this processor at load, and exports the C interface.
+#include <cstdlib>
+#include <cstring>
+
+#include "parallel.h"
+#include "table.h"
+
+namespace {
+
+using wb::KernelTable;
+
+#if defined(__x86_64__) || defined(_M_X64)
+// The instruction sets this processor can run, best first; the last one always can.
+const KernelTable* choose(const char* wanted) {
+    __builtin_cpu_init();
+    const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
+                    __builtin_cpu_supports("bmi2");
+    const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                    __builtin_cpu_supports("avx512vl");
+    // WIREBOUND_ISA asks for a lower set, so that tests can run them all; one that cannot run here is ignored.
+    const bool any = wanted == nullptr || *wanted == '\0';
+    if (v4 && (any || std::strcmp(wanted, "v4") == 0)) return wb_table_v4();
+    if (v3 && (any || std::strcmp(wanted, "baseline") != 0)) return wb_table_v3();
+    return wb_table_baseline();
+}
+#elif defined(__aarch64__)
+const KernelTable* choose(const char*) { return wb_table_neon(); }
+#else
+const KernelTable* choose(const char*) { return wb_table_baseline(); }
+#endif
+
+const KernelTable& table() {
+    static const KernelTable* const chosen = choose(std::getenv("WIREBOUND_ISA"));
+    return *chosen;
+}
+
+}  // namespace
+
+extern "C" {
+
+// ---- library -------------------------------------------------------------------------------------------------------
+
+int wb_abi_version(void) { return WB_ABI_VERSION; }
+
+const char* wb_isa(void) { return table().isa; }
+
+void wb_use_gomp(void* gomp_parallel) { wb::parallel_use_gomp(gomp_parallel); }
+
+// ---- linear --------------------------------------------------------------------------------------------------------
+
+#define WB_LINEAR(T, name)                                                                                            \
+    void wb_linear_forward_##name(const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t batch, int64_t n_in,  \
+                                  int64_t n_out, const int64_t* colptr, const int32_t* code, const T* theta,          \
+                                  const T* bias, int threads) {                                                       \
+        table().linear_forward_##name(x, x_stride, y, y_stride, batch, n_in, n_out, colptr, code, theta, bias,        \
+                                      threads);                                                                       \
+    }                                                                                                                 \
+    void wb_linear_backward_##name(const T* x, int64_t x_stride, const T* dy, int64_t dy_stride, T* dx,               \
+                                   int64_t dx_stride, T* dtheta, int64_t batch, int64_t n_in, int64_t n_out,          \
+                                   const int64_t* colptr, const int32_t* code, const T* theta, int threads) {         \
+        table().linear_backward_##name(x, x_stride, dy, dy_stride, dx, dx_stride, dtheta, batch, n_in, n_out, colptr, \
+                                       code, theta, threads);                                                         \
+    }
+WB_LINEAR(float, f32)
+WB_LINEAR(double, f64)
+#undef WB_LINEAR
+
+// ---- random --------------------------------------------------------------------------------------------------------
+
+void wb_words(uint64_t seed, uint32_t stream, uint64_t step, int64_t n, uint32_t* out) {
+    table().words(seed, stream, step, n, out);
+}
+
+void wb_normals(uint64_t seed, uint32_t stream, uint64_t step, int64_t first, int64_t n, float* out) {
+    table().normals(seed, stream, step, first, n, out);
+}
+
+void wb_signs(uint64_t seed, uint32_t stream, const int64_t* positions, int64_t n, int8_t* out) {
+    table().signs(seed, stream, positions, n, out);
+}
+
+void wb_sample_sorted(int64_t n, int64_t k, uint64_t seed, uint32_t stream, uint64_t step, int64_t* out) {
+    table().sample_sorted(n, k, seed, stream, step, out);
+}
+
+// ---- update --------------------------------------------------------------------------------------------------------
+
+#define WB_UPDATE(T, name)                                                                                            \
+    int64_t wb_update_##name(const wb_rule* rule, int64_t n, T* theta, const T* gradient, T* moment1, T* moment2,     \
+                             T* moment2_max, const int32_t* born, const wb_walk* walks, int64_t n_walks,              \
+                             int64_t* dead, int64_t capacity, int32_t* not_finite, int threads) {                     \
+        return table().update_##name(rule, n, theta, gradient, moment1, moment2, moment2_max, born, walks, n_walks,   \
+                                     dead, capacity, not_finite, threads);                                            \
+    }                                                                                                                 \
+    int64_t wb_dead_##name(const T* theta, int64_t n, int64_t* dead, int64_t capacity) {                              \
+        return table().dead_##name(theta, n, dead, capacity);                                                         \
+    }
+WB_UPDATE(float, f32)
+WB_UPDATE(double, f64)
+#undef WB_UPDATE
+
+// ---- rewire --------------------------------------------------------------------------------------------------------
+
+void wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out, int64_t* colptr,
+               int32_t* code, const wb_rider* riders, int64_t n_riders, const int64_t* dead, int64_t n_dead,
+               uint64_t seed, int32_t wiring_index, int64_t step, const double* shares, int64_t* born,
+               int64_t* died, int threads) {
+    table().rewire(budget, layers, n_in, n_out, colptr, code, riders, n_riders, dead, n_dead, seed, wiring_index, step,
+                   shares, born, died, threads);
+}
+
+// ---- fused step ----------------------------------------------------------------------------------------------------
+
+}  // extern "C"

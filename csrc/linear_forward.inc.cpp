@@ -1,0 +1,173 @@
+// y = x W^T + bias. Every column scatters into a panel of y; a panel is private to a thread.
+
+// panel[row] += weight * x for every connection of the window.
+template <class T, int PanelBytes, bool Prefetch>
+static void scatter_window(Window<T, PanelBytes>& window, const T* block, T* panel_start) {
+    constexpr int W = PanelBytes / sizeof(T);
+    constexpr int Bytes = PanelBytes < kVectorBytes ? PanelBytes : kVectorBytes;
+    constexpr int vectors = PanelBytes / Bytes;
+    constexpr int lanes = Bytes / sizeof(T);
+    using V = Vec<T, Bytes>;
+    char* panel = reinterpret_cast<char*>(panel_start);
+    window.decode();
+    if constexpr (Prefetch) {
+        for (int i = 0; i < kPrefetchAhead; ++i) prefetch_row<PanelBytes>(panel, window.offset[i]);
+    }
+    const uint32_t* offset = window.offset;
+    const T* weight = window.weight;
+    for (int piece = 0; piece < window.pieces_count; ++piece) {
+        const T* x = block + static_cast<int64_t>(window.pieces[piece].column) * W;
+        V in[vectors];
+        for (int i = 0; i < vectors; ++i) in[i] = load<T, Bytes>(x + i * lanes);
+        const uint32_t* end = offset + window.pieces[piece].count;
+        for (; offset < end; ++offset, ++weight) {
+            T* y = reinterpret_cast<T*>(panel + *offset);
+            if constexpr (Prefetch) prefetch_row<PanelBytes>(panel, offset[kPrefetchAhead]);
+            const V w = splat<T, Bytes>(*weight);
+            for (int i = 0; i < vectors; ++i) {
+                // A separate multiplication and addition: a fused one that ends in a store takes half as long again
+                // on AMD's cores, where its third operand and the store share a port.
+                V product = w * in[i];
+                keep_apart(product);
+                store<T, Bytes>(y + i * lanes, load<T, Bytes>(y + i * lanes) + product);
+            }
+        }
+    }
+    window.clear();
+}
+
+// Rows of the panel start at the bias.
+template <class T, int PanelBytes>
+static void start_panel(T* panel, const T* bias, int64_t rows) {
+    constexpr int W = PanelBytes / sizeof(T);
+    if (bias == nullptr) {
+        std::memset(panel, 0, static_cast<size_t>(rows) * PanelBytes);
+        return;
+    }
+    constexpr int Bytes = PanelBytes < kVectorBytes ? PanelBytes : kVectorBytes;
+    for (int64_t row = 0; row < rows; ++row) {
+        const auto value = splat<T, Bytes>(bias[row]);
+        for (int i = 0; i < PanelBytes / Bytes; ++i)
+            store<T, Bytes>(panel + row * W + i * (Bytes / static_cast<int>(sizeof(T))), value);
+    }
+}
+
+// One tile of rows [first_row, end_row) for up to W samples. `cursors` (null when the tile is the whole panel) holds
+// how far each column has come: rows are sorted, so every tile continues where the one before it stopped. Within the
+// tile, a block of columns goes through `strip_rows` rows at a time, which is fewer where columns are full enough for
+// that: those rows then stay in the first-level cache.
+template <class T, int PanelBytes, bool Prefetch>
+static void forward_tile(const Layer<T>& layer, const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t samples,
+                         const T* bias, T* panel, int64_t first_row, int64_t end_row, int64_t strip_rows,
+                         int32_t* cursors) {
+    constexpr int W = PanelBytes / sizeof(T);
+    alignas(64) T block[kBlockColumns * W];
+    int64_t next[kBlockColumns];
+    Window<T, PanelBytes> window(layer, first_row);
+    start_panel<T, PanelBytes>(panel, bias ? bias + first_row : nullptr, end_row - first_row);
+    for (int64_t first = 0; first < layer.n_in; first += kBlockColumns) {
+        const int64_t columns = std::min(kBlockColumns, layer.n_in - first);
+        if (layer.begin(first) == layer.begin(first + columns)) continue;
+        pack<T, PanelBytes>(x + first, x_stride, samples, columns, block);
+        for (int64_t c = 0; c < columns; ++c)
+            next[c] = layer.begin(first + c) + (cursors != nullptr ? cursors[first + c] : 0);
+        for (int64_t strip = first_row; strip < end_row; strip += strip_rows) {
+            const int64_t strip_end = std::min(strip + strip_rows, end_row);
+            for (int64_t c = 0; c < columns; ++c) {
+                const int64_t end = layer.begin(first + c + 1);
+                const int64_t stop = strip_end == layer.n_out ? end : stop_before(layer, next[c], end, strip_end);
+                for (int64_t k = next[c]; k < stop;) {
+                    if (!window.fits(1)) scatter_window<T, PanelBytes, Prefetch>(window, block, panel);
+                    const int64_t more = std::min<int64_t>(stop - k, kWindow - window.count);
+                    window.add(c, k, more, false);
+                    k += more;
+                }
+                next[c] = stop;
+            }
+        }
+        scatter_window<T, PanelBytes, Prefetch>(window, block, panel);
+        if (cursors != nullptr) {
+            for (int64_t c = 0; c < columns; ++c)
+                cursors[first + c] = static_cast<int32_t>(next[c] - layer.begin(first + c));
+        }
+    }
+    unpack<T, PanelBytes>(panel, samples, end_row - first_row, y + first_row, y_stride);
+}
+
+// Up to W samples, all rows.
+template <class T, int PanelBytes>
+static void forward_panel(const Layer<T>& layer, const T* x, int64_t x_stride, T* y, int64_t y_stride,
+                          int64_t samples, const T* bias, int64_t tile_bytes) {
+    const int64_t rows = round_up(layer.n_out, kPanelRound);
+    const int64_t tile_rows = std::min(rows, tile_bytes / PanelBytes / kPanelRound * kPanelRound);
+    T* panel = static_cast<T*>(scratch(Scratch::panel, static_cast<size_t>(tile_rows) * PanelBytes));
+    int32_t* cursors = nullptr;
+    if (tile_rows < rows) {
+        const size_t bytes = static_cast<size_t>(layer.n_in) * sizeof(int32_t);
+        cursors = static_cast<int32_t*>(scratch(Scratch::cursors, bytes));
+        std::memset(cursors, 0, bytes);
+    }
+    // Connections of a column within a strip that fits the first-level cache.
+    const int64_t cache_rows = kStripBytesInCache / PanelBytes;
+    const bool strips = layer.connections() * cache_rows >= kStripConnections * layer.n_in * layer.n_out;
+    const int64_t strip_rows = strips ? cache_rows : tile_rows;
+    for (int64_t first = 0; first < layer.n_out; first += tile_rows) {
+        const int64_t end = std::min(first + tile_rows, layer.n_out);
+        if (tile_rows * PanelBytes > kPrefetchBytes)
+            forward_tile<T, PanelBytes, true>(layer, x, x_stride, y, y_stride, samples, bias, panel, first, end,
+                                              strip_rows, cursors);
+        else
+            forward_tile<T, PanelBytes, false>(layer, x, x_stride, y, y_stride, samples, bias, panel, first, end,
+                                              strip_rows, cursors);
+    }
+}
+
+// One sample needs no panel.
+template <class T>
+static void forward_single(const Layer<T>& layer, const T* x, T* y, const T* bias) {
+    for (int64_t row = 0; row < layer.n_out; ++row) y[row] = bias ? bias[row] : T(0);
+    int64_t k = 0;
+    for (int64_t column = 0; column < layer.n_in; ++column) {
+        const T value = x[column];
+        for (const int64_t end = layer.begin(column + 1); k < end; ++k)
+            y[row_of(layer.code[k])] += with_sign(layer.theta[k], layer.code[k]) * value;
+    }
+}
+
+// Samples a panel: the widest one that keeps all threads busy. Narrow panels cost more a sample, because a
+// connection's index and weight are read once per panel. A sample's sums are the same in every panel.
+template <class T>
+static int64_t forward_width(int64_t batch, int threads) {
+    const int64_t widest = kPanelBytes / sizeof(T);
+    int64_t best = widest;
+    double best_cost = std::numeric_limits<double>::infinity();
+    for (int64_t width = widest; width >= widest / 4; width /= 2) {
+        const int64_t panels = (batch + width - 1) / width;
+        const int64_t rounds = (panels + threads - 1) / threads;
+        const double cost = static_cast<double>(rounds) * (0.15 + static_cast<double>(width) / static_cast<double>(widest));
+        if (cost < best_cost) best_cost = cost, best = width;
+    }
+    return best;
+}
+
+template <class T>
+static void linear_forward(const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t batch, int64_t n_in,
+                           int64_t n_out, const int64_t* colptr, const int32_t* code, const T* theta, const T* bias,
+                           int threads) {
+    const Layer<T> layer{n_in, n_out, colptr, code, theta};
+    if (batch <= 0 || n_out <= 0) return;
+    if (batch == 1) return forward_single(layer, x, y, bias);
+    if ((layer.connections() + n_in + n_out) * batch < kParallelWork) threads = 1;
+    const int64_t width = forward_width<T>(batch, threads);
+    const int64_t panels = (batch + width - 1) / width;
+    const int64_t tile_bytes = kTileBytes / std::max<int64_t>(1, std::min<int64_t>(threads, panels));
+    // A layer too large for one tile gets narrow panels: fewer tiles, so x is read fewer times.
+    parallel_for(threads, panels, [&](int64_t panel) {
+        const int64_t first = panel * width;
+        const int64_t samples = std::min(width, batch - first);
+        with_panel_bytes<T>(samples, [&](auto bytes) {
+            forward_panel<T, decltype(bytes)::value>(layer, x + first * x_stride, x_stride, y + first * y_stride,
+                                                     y_stride, samples, bias, tile_bytes);
+        });
+    });
+}

@@ -1,0 +1,119 @@
+// Threads: the host's OpenMP team when Python hands it over, otherwise a small pool of our own.
+#include "parallel.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace wb {
+namespace {
+
+// One parallel region: threads take chunks from the counter until none is left.
+struct Region {
+    ChunkFunction function;
+    void* context;
+    int64_t chunks;
+    std::atomic<int64_t> next{0};
+
+    void work() {
+        for (;;) {
+            const int64_t chunk = next.fetch_add(1, std::memory_order_relaxed);
+            if (chunk >= chunks) return;
+            function(context, chunk);
+        }
+    }
+};
+
+void work_on_region(void* region) { static_cast<Region*>(region)->work(); }
+
+// Workers wait for a new region number, first spinning, then asleep. One region runs at a time; a caller that finds
+// the pool busy (another Python thread, or a kernel inside a kernel) does its work alone.
+class Pool {
+public:
+    void run(int threads, Region& region) {
+        std::unique_lock<std::mutex> owner(owner_, std::try_to_lock);
+        if (!owner.owns_lock()) return region.work();
+        const int helpers = threads - 1;
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            for (; workers_ < helpers; ++workers_) std::thread(&Pool::loop, this, workers_, generation_.load()).detach();
+            region_ = &region;
+            helpers_ = helpers;
+            running_.store(helpers, std::memory_order_relaxed);
+            generation_.fetch_add(1, std::memory_order_release);
+        }
+        wake_.notify_all();
+        region.work();
+        for (int spin = 0; running_.load(std::memory_order_acquire) != 0; ++spin) {
+            if (spin < kSpins) pause_briefly();
+            else std::this_thread::yield();
+        }
+    }
+
+private:
+    static constexpr int kSpins = 4000;  // some 50 microseconds: longer than the gap between two layers
+
+    void loop(int index, uint64_t seen) {
+        for (;;) {
+            for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin)
+                pause_briefly();
+            Region* region;
+            bool mine;
+            {
+                std::unique_lock<std::mutex> lock(mutex_);
+                wake_.wait(lock, [&] { return generation_.load(std::memory_order_relaxed) != seen; });
+                seen = generation_.load(std::memory_order_relaxed);
+                region = region_;
+                mine = index < helpers_;
+            }
+            if (!mine) continue;
+            region->work();
+            running_.fetch_sub(1, std::memory_order_release);
+        }
+    }
+
+    std::mutex owner_;
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    std::atomic<uint64_t> generation_{0};
+    std::atomic<int> running_{0};
+    Region* region_ = nullptr;
+    int workers_ = 0;
+    int helpers_ = 0;
+};
+
+// A fork copies the pool without its threads, so the child starts with a new one. The old pool is left alone: its
+// locks may be held by threads that no longer exist. Pools are never destroyed, because workers may outlive main.
+std::atomic<Pool*> the_pool{nullptr};
+
+Pool& pool() {
+    Pool* existing = the_pool.load(std::memory_order_acquire);
+    if (existing != nullptr) return *existing;
+    static const int registered = pthread_atfork(nullptr, nullptr, [] { the_pool.store(nullptr); });
+    (void)registered;
+    Pool* created = new Pool;
+    if (the_pool.compare_exchange_strong(existing, created)) return *created;
+    delete created;
+    return *existing;
+}
+
+using GompParallel = void (*)(void (*function)(void*), void* data, unsigned threads, unsigned flags);
+std::atomic<GompParallel> gomp_parallel{nullptr};
+
+}  // namespace
+
+void parallel_use_gomp(void* address) { gomp_parallel.store(reinterpret_cast<GompParallel>(address)); }
+
+void parallel_run(int threads, int64_t chunks, ChunkFunction function, void* context) {
+    Region region{function, context, chunks};
+    if (threads > chunks) threads = static_cast<int>(chunks);
+    if (threads <= 1) return region.work();
+    if (GompParallel gomp = gomp_parallel.load(std::memory_order_relaxed))
+        return gomp(work_on_region, &region, static_cast<unsigned>(threads), 0);
+    pool().run(threads, region);
+}
+
+}  // namespace wb

@@ -1,0 +1,42 @@
+// parallel_for: the one way kernels use threads.
+//
+// Work is cut into numbered chunks by the caller; which thread runs a chunk is left open. A kernel gives the same
+// bits for every number of threads as long as no chunk depends on `threads` in what it computes, only in what it
+// covers.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace wb {
+
+using ChunkFunction = void (*)(void* context, int64_t chunk);
+
+// Runs function(context, chunk) for every chunk in [0, chunks) on up to `threads` threads, and returns when all are
+// done. With one thread or one chunk it is a plain loop.
+void parallel_run(int threads, int64_t chunks, ChunkFunction function, void* context);
+
+// Installs the host's GOMP_parallel (null: our own pool).
+void parallel_use_gomp(void* gomp_parallel);
+
+// What a waiting thread does between two looks.
+inline __attribute__((always_inline)) void pause_briefly() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+template <class Body>
+inline __attribute__((always_inline)) void parallel_for(int threads, int64_t chunks, Body&& body) {
+    if (threads <= 1 || chunks <= 1) {
+        for (int64_t chunk = 0; chunk < chunks; ++chunk) body(chunk);
+        return;
+    }
+    using Plain = std::remove_reference_t<Body>;
+    parallel_run(
+        threads, chunks, [](void* context, int64_t chunk) { (*static_cast<Plain*>(context))(chunk); }, &body);
+}
+
+}  // namespace wb

@@ -1,0 +1,303 @@
+// Random numbers as a function of (seed, stream, step, index): Philox4x32-10 (Salmon et al., SC 2011), eight blocks
+// at a time. The definition of every number is that of src/wirebound/ops/philox.py.
+//
+//   key = seed; counter = (block, step low, step high, stream)
+//   word j             output j % 4 of block j / 4
+//   normals 32g..32g+31   blocks 8g..8g+7 (lane = block % 8); pair (w0, w1) gives outputs 0 and 1, (w2, w3) 2 and 3;
+//                         number 32g + 8o + lane is output o of that lane
+
+typedef Vec<uint64_t, 32> Wide;  // four 32-bit words in the low halves; the high halves hold rubbish
+typedef Vec<uint32_t, 32> Words8;
+typedef Vec<int32_t, 32> Ints8;
+typedef Vec<float, 32> Floats8;
+
+// 64-bit products of the low halves.
+WB_INLINE Wide multiply_low_halves(Wide a, uint32_t factor) {
+#if defined(__AVX2__)
+    typedef Vec<int32_t, 32> Halves;
+    return (Wide)__builtin_ia32_pmuludq256((Halves)a, (Halves)splat<uint64_t, 32>(factor));
+#elif defined(__SSE2__)
+    typedef Vec<int32_t, 16> Halves;
+    typedef Vec<long long, 16> Pair;
+    union { Wide whole; Pair part[2]; } from{a}, to;
+    const Pair b = (Pair)splat<uint64_t, 16>(factor);
+    for (int i = 0; i < 2; ++i) to.part[i] = (Pair)__builtin_ia32_pmuludq128((Halves)from.part[i], (Halves)b);
+    return to.whole;
+#else
+    return (a & 0xffffffffu) * factor;
+#endif
+}
+
+// Philox states of some groups of eight. Of each group one vector holds the even lanes and one the odd ones, so that
+// no shuffle is ever needed.
+template <int Groups>
+struct Philox {
+    static constexpr int kHalves = 2 * Groups;
+    Wide word[4][kHalves];
+
+    WB_INLINE void rounds(uint64_t seed) {
+        uint32_t key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
+#pragma GCC unroll 10
+        for (int round = 0; round < 10; ++round) {
+            for (int half = 0; half < kHalves; ++half) {
+                const Wide product0 = multiply_low_halves(word[0][half], 0xD2511F53u);
+                const Wide product1 = multiply_low_halves(word[2][half], 0xCD9E8D57u);
+                word[0][half] = (product1 >> 32) ^ (word[1][half] ^ splat<uint64_t, 32>(key0));
+                word[1][half] = product1;
+                word[2][half] = (product0 >> 32) ^ (word[3][half] ^ splat<uint64_t, 32>(key1));
+                word[3][half] = product0;
+            }
+            key0 += 0x9E3779B9u;
+            key1 += 0xBB67AE85u;
+        }
+    }
+    // Output o of the eight lanes of a group, in order.
+    WB_INLINE Words8 output(int group, int o) const {
+        return (Words8)((word[o][2 * group] & 0xffffffffu) | (word[o][2 * group + 1] << 32));
+    }
+};
+
+// Groups group .. group + Groups - 1 of a stream; group g is blocks 8g .. 8g + 7.
+template <int Groups>
+WB_INLINE Philox<Groups> philox_groups(uint64_t seed, uint32_t stream, uint64_t step, uint64_t group) {
+    Philox<Groups> state;
+    const Wide even = {0, 2, 4, 6};
+    for (int half = 0; half < state.kHalves; ++half) {
+        state.word[0][half] = even + splat<uint64_t, 32>(8 * (group + half / 2) + half % 2);
+        state.word[1][half] = splat<uint64_t, 32>(step & 0xffffffffu);
+        state.word[2][half] = splat<uint64_t, 32>(step >> 32);
+        state.word[3][half] = splat<uint64_t, 32>(stream);
+    }
+    state.rounds(seed);
+    return state;
+}
+
+// The words of one group in the order of the stream: 32 of them.
+static void group_words(uint64_t seed, uint32_t stream, uint64_t step, uint64_t group, uint32_t* out) {
+    const Philox<1> state = philox_groups<1>(seed, stream, step, group);
+    for (int o = 0; o < 4; ++o) {
+        const Words8 lanes = state.output(0, o);
+        for (int lane = 0; lane < 8; ++lane) out[4 * lane + o] = lanes[lane];
+    }
+}
+
+static void words(uint64_t seed, uint32_t stream, uint64_t step, int64_t n, uint32_t* out) {
+    int64_t done = 0;
+    for (; done + 32 <= n; done += 32) group_words(seed, stream, step, static_cast<uint64_t>(done) / 32, out + done);
+    if (done < n) {
+        uint32_t last[32];
+        group_words(seed, stream, step, static_cast<uint64_t>(done) / 32, last);
+        std::memcpy(out + done, last, static_cast<size_t>(n - done) * sizeof(uint32_t));
+    }
+}
+
+// Reads a stream word by word, a group at a time.
+class WordReader {
+public:
+    WordReader(uint64_t seed, uint32_t stream, uint64_t step) : seed_(seed), step_(step), stream_(stream) {}
+
+    uint32_t next() {
+        if (at_ == 32) {
+            group_words(seed_, stream_, step_, group_++, buffer_);
+            at_ = 0;
+        }
+        return buffer_[at_++];
+    }
+    // 63 random bits modulo n.
+    int64_t next_below(int64_t n) {
+        const uint64_t low = next(), high = next();
+        return static_cast<int64_t>(((high << 32 | low) >> 1) % static_cast<uint64_t>(n));
+    }
+
+private:
+    uint64_t seed_, step_, group_ = 0;
+    uint32_t stream_;
+    int at_ = 32;
+    uint32_t buffer_[32];
+};
+
+// ---- normals -------------------------------------------------------------------------------------------------------
+
+WB_INLINE Floats8 square_root(Floats8 x) {
+#if defined(__AVX__)
+    return __builtin_ia32_sqrtps256(x);
+#else
+    union { Floats8 whole; float part[8]; } value{x};
+    for (float& part : value.part) part = std::sqrt(part);
+    return value.whole;
+#endif
+}
+
+// -2 ln(x / 2^24) for x in [1/2, 2^24]: x / 2^24 = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), and a polynomial in
+// f. Its terms are joined in short chains: waiting for results is what limits this function.
+WB_INLINE Floats8 minus_two_log(Floats8 x) {
+    const Ints8 bits = (Ints8)x - (24 << 23);
+    const Ints8 exponent = (bits - 0x3f3504f3) >> 23;
+    const Floats8 f = (Floats8)(bits - (exponent << 23)) - 1.0f;
+    const Floats8 e = __builtin_convertvector(exponent, Floats8);
+    const Floats8 f2 = f * f, f4 = f2 * f2;
+    const Floats8 p01 = f * 4.9999987986e-1f - 6.6666662348e-1f;
+    const Floats8 p23 = f * 3.3336115330e-1f - 4.0001429530e-1f;
+    const Floats8 p45 = f * 2.4840281692e-1f - 2.8498645574e-1f;
+    const Floats8 p67 = f * 2.3029220620e-1f - 2.3353997480e-1f;
+    const Floats8 p = (p01 + p23 * f2) + f4 * ((p45 + p67 * f2) - f4 * 1.40753672584e-1f);
+    // ln 2 in two parts, the first with few bits, so that e * ln 2 loses nothing.
+    return (p * (f2 * f) + (e * 4.24388880e-4f + f2)) + (e * -1.38671875f - 2.0f * f);
+}
+
+// Box and Muller: r cos(2 pi u2) and r sin(2 pi u2), with r = sqrt(-2 ln u1).
+WB_INLINE Floats8 random_radius(Words8 w) {
+    return square_root(minus_two_log(__builtin_convertvector((Ints8)(w >> 8), Floats8) + 0.5f));
+}
+
+WB_INLINE void random_direction(Words8 w, Words8& cosine, Words8& sine) {
+    // The word, without its low 8 bits, is an angle in units of 2^-32 turns: its top two bits, rounded, are the nearest
+    // quarter, the rest is what is left of it, exact.
+    const Words8 turned = (w & 0xffffff00u) + (1u << 29);
+    const Ints8 rest = (Ints8)(turned & 0x3fffffffu) - (1 << 29);
+    const Floats8 angle = __builtin_convertvector(rest, Floats8) * static_cast<float>(6.283185307179586 * 0x1p-32);
+    const Floats8 a2 = angle * angle;
+    Floats8 s = a2 * -1.9515295891e-4f + 8.3321608736e-3f;
+    s = s * a2 - 1.6666654611e-1f;
+    s = s * (a2 * angle) + angle;
+    Floats8 c = a2 * 2.443315711809948e-5f - 1.388731625493765e-3f;
+    c = c * a2 + 4.166664568298827e-2f;
+    c = c * (a2 * a2) + (1.0f - 0.5f * a2);
+    // Odd quarters swap sine and cosine; cosine is negative in quarters 1 and 2, sine in 2 and 3.
+    const Ints8 swap = (Ints8)(turned << 1) < 0;
+    cosine = (Words8)(swap ? s : c) ^ ((turned + (1u << 30)) & (1u << 31));
+    sine = (Words8)(swap ? c : s) ^ (turned & (1u << 31));
+}
+
+// The 32 normals of each group in [first_group, first_group + groups). Each part of the work is a chain of operations
+// that wait for each other, so independent chains are put side by side: words of two groups, then both logarithms of
+// a group, then both directions.
+static void normal_groups(uint64_t seed, uint32_t stream, uint64_t step, uint64_t first_group, int64_t groups,
+                          float* out) {
+    int64_t done = 0;
+    constexpr int kAtOnce = kVectorBytes >= 32 ? 2 : 1;  // registers for more are only there with wide vectors
+    for (; done + kAtOnce <= groups; done += kAtOnce) {
+        const auto state = philox_groups<kAtOnce>(seed, stream, step, first_group + static_cast<uint64_t>(done));
+        for (int i = 0; i < 4 * kAtOnce; ++i) store<uint32_t, 32>(out + 32 * done + 8 * i, state.output(i / 4, i % 4));
+    }
+    if (done < groups) {
+        const Philox<1> state = philox_groups<1>(seed, stream, step, first_group + static_cast<uint64_t>(done));
+        for (int o = 0; o < 4; ++o) store<uint32_t, 32>(out + 32 * done + 8 * o, state.output(0, o));
+    }
+    for (int64_t g = 0; g < groups; ++g) {
+        float* group = out + 32 * g;
+        const Floats8 radius[2] = {random_radius(load<uint32_t, 32>(group)), random_radius(load<uint32_t, 32>(group + 16))};
+        Words8 cosine[2], sine[2];
+        random_direction(load<uint32_t, 32>(group + 8), cosine[0], sine[0]);
+        random_direction(load<uint32_t, 32>(group + 24), cosine[1], sine[1]);
+        for (int i = 0; i < 2; ++i) {
+            store<float, 32>(group + 16 * i, radius[i] * (Floats8)cosine[i]);
+            store<float, 32>(group + 16 * i + 8, radius[i] * (Floats8)sine[i]);
+        }
+    }
+}
+
+static void normals(uint64_t seed, uint32_t stream, uint64_t step, int64_t first, int64_t n, float* out) {
+    float group[32];
+    for (int64_t done = 0; done < n;) {
+        const int64_t index = first + done, skip = index % 32;
+        if (skip == 0 && n - done >= 32) {
+            const int64_t groups = (n - done) / 32;
+            normal_groups(seed, stream, step, static_cast<uint64_t>(index / 32), groups, out + done);
+            done += 32 * groups;
+        } else {
+            normal_groups(seed, stream, step, static_cast<uint64_t>(index / 32), 1, group);
+            const int64_t count = std::min<int64_t>(32 - skip, n - done);
+            std::memcpy(out + done, group + skip, static_cast<size_t>(count) * sizeof(float));
+            done += count;
+        }
+    }
+}
+
+// ---- signs ---------------------------------------------------------------------------------------------------------
+
+// Bit i of the result: whether the sign of positions[i] is -1, for up to eight positions.
+WB_INLINE unsigned negative_signs8(uint64_t seed, uint32_t stream, const int64_t* positions, int count) {
+    uint64_t p[8] = {};
+    for (int i = 0; i < count; ++i) p[i] = static_cast<uint64_t>(positions[i]);
+    Philox<1> state;
+    for (int half = 0; half < 2; ++half) {
+        const Wide lanes = {p[half], p[2 + half], p[4 + half], p[6 + half]};
+        state.word[0][half] = lanes;
+        state.word[1][half] = lanes >> 32;
+        state.word[2][half] = Wide{};
+        state.word[3][half] = splat<uint64_t, 32>(stream);
+    }
+    state.rounds(seed);
+    const Words8 output = state.output(0, 0);
+    unsigned bits = 0;
+    for (int i = 0; i < 8; ++i) bits |= (output[i] & 1) << i;
+    return bits;
+}
+
+static void signs(uint64_t seed, uint32_t stream, const int64_t* positions, int64_t n, int8_t* out) {
+    for (int64_t i = 0; i < n; i += 8) {
+        const int count = static_cast<int>(std::min<int64_t>(8, n - i));
+        const unsigned bits = negative_signs8(seed, stream, positions + i, count);
+        for (int j = 0; j < count; ++j) out[i + j] = (bits >> j & 1) ? -1 : 1;
+    }
+}
+
+// ---- samples -------------------------------------------------------------------------------------------------------
+
+// Sorts uniform numbers of [0, n): into buckets of about four by their leading bits, then by insertion.
+static void sort_uniform(int64_t* values, int64_t count, int64_t n, std::vector<int64_t>& scratch) {
+    if (count > 32) {
+        int bits = 0;
+        while (bits < 62 && (n - 1) >> bits >= count / 4) ++bits;
+        const int64_t buckets = ((n - 1) >> bits) + 1;
+        scratch.assign(static_cast<size_t>(buckets + 1 + count), 0);
+        int64_t* start = scratch.data();
+        int64_t* sorted = start + buckets + 1;
+        for (int64_t i = 0; i < count; ++i) ++start[(values[i] >> bits) + 1];
+        for (int64_t b = 0; b < buckets; ++b) start[b + 1] += start[b];
+        for (int64_t i = 0; i < count; ++i) sorted[start[values[i] >> bits]++] = values[i];
+        std::memcpy(values, sorted, static_cast<size_t>(count) * sizeof(int64_t));
+    }
+    for (int64_t i = 1; i < count; ++i) {
+        const int64_t value = values[i];
+        int64_t j = i;
+        for (; j > 0 && values[j - 1] > value; --j) values[j] = values[j - 1];
+        values[j] = value;
+    }
+}
+
+// k distinct numbers of [0, n), sorted: the first k distinct ones of the stream, or, for more than half, those that
+// such a sample leaves out. Drawing only as many as are missing, again and again, never draws one too many.
+static void sample_sorted(int64_t n, int64_t k, uint64_t seed, uint32_t stream, uint64_t step, int64_t* out) {
+    if (k > n - k) {
+        std::vector<int64_t> left_out(static_cast<size_t>(n - k));
+        sample_sorted(n, n - k, seed, stream, step, left_out.data());
+        int64_t next = 0;
+        size_t at = 0;
+        for (int64_t i = 0; i < k; ++next) {
+            if (at < left_out.size() && left_out[at] == next) ++at;
+            else out[i++] = next;
+        }
+        return;
+    }
+    WordReader reader(seed, stream, step);
+    std::vector<int64_t> scratch;
+    for (int64_t have = 0; have < k;) {
+        for (int64_t i = have; i < k; ++i) out[i] = reader.next_below(n);
+        if (have == 0) {
+            sort_uniform(out, k, n, scratch);
+        } else {
+            std::sort(out + have, out + k);
+            std::inplace_merge(out, out + have, out + k);
+        }
+        have = std::unique(out, out + k) - out;
+    }
+}
+
+static void fill_random(KernelTable& table) {
+    table.words = words;
+    table.normals = normals;
+    table.signs = signs;
+    table.sample_sorted = sample_sorted;
+}

@@ -1,0 +1,47 @@
+#include "scratch.h"
+
+#include <cstdlib>
+#include <new>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace wb {
+namespace {
+
+constexpr size_t kLine = 64;
+constexpr size_t kHugePage = size_t{2} << 20;
+
+struct Buffer {
+    void* data = nullptr;
+    size_t size = 0;
+
+    ~Buffer() { std::free(data); }
+
+    void grow(size_t bytes) {
+        const size_t step = bytes >= kHugePage ? kHugePage : size_t{4096};
+        bytes = (bytes + step - 1) / step * step;
+        std::free(data);
+        data = nullptr;
+        size = 0;
+        if (posix_memalign(&data, bytes >= kHugePage ? kHugePage : kLine, bytes) != 0) throw std::bad_alloc();
+        size = bytes;
+#if defined(__linux__)
+        // Large panels are read in random order: with 4 KB pages every access would also miss the TLB.
+        if (bytes >= kHugePage) madvise(data, bytes, MADV_HUGEPAGE);
+#endif
+    }
+};
+
+thread_local Buffer buffers[static_cast<int>(Scratch::count)];
+
+}  // namespace
+
+void* scratch(Scratch kind, size_t bytes) {
+    Buffer& buffer = buffers[static_cast<int>(kind)];
+    if (buffer.size < bytes) buffer.grow(bytes);
+    return buffer.data;
+}
+
+}  // namespace wb

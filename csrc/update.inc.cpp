@@ -1,0 +1,295 @@
+// One step of Algorithm 1 up to the deaths, in one pass over the connections:
+//
+//   theta <- optimiser(theta, gradient)          torch's formulas; Adam's bias correction by the connection's own age
+//   theta <- theta - eta alpha + sqrt(2 eta T) nu
+//   dead: theta < 0
+//
+// Work is cut at multiples of kUpdateBlock and at the edges of walks, never elsewhere, so the bits do not depend on
+// the number of threads.
+
+constexpr int64_t kUpdateBlock = 256;
+
+template <class T>
+struct UpdateArrays {
+    T* theta;
+    const T* gradient;
+    T* moment1;      // SGD: momentum, may be null; Adam: exp_avg
+    T* moment2;      // Adam: exp_avg_sq
+    T* moment2_max;  // Adam with amsgrad, otherwise null
+    const int32_t* born;  // null: all are as old as the run
+};
+
+// 1 / (1 - beta1^age) and 1 / sqrt(1 - beta2^age) for young ages. The table grows with the run until both are 1 to the
+// last bit; a thread keeps it between calls.
+template <class T>
+class BiasCorrection {
+public:
+    // Makes the table good for ages up to `oldest`.
+    void prepare(double beta1, double beta2, int64_t oldest) {
+        if (beta1 != beta1_ || beta2 != beta2_ || pairs_.empty()) {
+            beta1_ = beta1, beta2_ = beta2, power1_ = power2_ = 1.0, converged_ = false;
+            pairs_.assign(1, Pair{T(1), T(1)});  // age 0 does not occur
+        }
+        while (!converged_ && static_cast<int64_t>(pairs_.size()) <= oldest &&
+               static_cast<int64_t>(pairs_.size()) < kMostEntries) {
+            power1_ *= beta1, power2_ *= beta2;
+            pairs_.push_back(Pair{static_cast<T>(1.0 / (1.0 - power1_)), static_cast<T>(1.0 / std::sqrt(1.0 - power2_))});
+            converged_ = pairs_.back().first == T(1) && pairs_.back().second == T(1);
+        }
+    }
+    // Ages beyond this all have the same correction.
+    int32_t oldest() const {
+        return converged_ ? static_cast<int32_t>(pairs_.size()) - 1 : std::numeric_limits<int32_t>::max();
+    }
+    void at(int32_t age, T& first, T& second) const {
+        if (age < static_cast<int32_t>(pairs_.size())) {
+            const Pair& pair = pairs_.data()[age];
+            first = pair.first, second = pair.second;
+        } else {
+            first = static_cast<T>(1.0 / (1.0 - std::pow(beta1_, age)));
+            second = static_cast<T>(1.0 / std::sqrt(1.0 - std::pow(beta2_, age)));
+        }
+    }
+
+private:
+    struct Pair {
+        T first, second;
+    };
+    static constexpr int64_t kMostEntries = int64_t{1} << 20;
+    double beta1_ = 0, beta2_ = 0, power1_ = 1, power2_ = 1;
+    bool converged_ = false;
+    std::vector<Pair> pairs_;
+};
+
+// The corrections of one block of connections. Most are as old as the oldest, so those stay from block to block and
+// only the younger ones are put in, and taken out again.
+template <class T>
+struct BlockCorrection {
+    T first[kUpdateBlock], second[kUpdateBlock];
+    int32_t filled_age = 0;  // of the first `filled` entries, but for the changed ones
+    int64_t filled = 0, changed = 0;
+    int16_t changes[kUpdateBlock];
+
+    void fill_same(const BiasCorrection<T>& table, int32_t age, int64_t n) {
+        const bool restore = age == filled_age && n <= filled;
+        T one, two;
+        if (!restore || changed > 0) table.at(age, one, two);
+        if (restore) {
+            for (int64_t j = 0; j < changed; ++j) first[changes[j]] = one, second[changes[j]] = two;
+        } else {
+            for (int64_t i = 0; i < n; ++i) first[i] = one, second[i] = two;
+            filled_age = age, filled = n;
+        }
+        changed = 0;
+    }
+    void fill(const BiasCorrection<T>& table, int64_t step, const int32_t* born, int64_t n) {
+        const int32_t now = static_cast<int32_t>(step), oldest = table.oldest();
+        int32_t ages[kUpdateBlock], most = 1;
+        for (int64_t i = 0; i < n; ++i) {
+            const int32_t age = now - born[i];
+            ages[i] = age < 1 ? 1 : age > oldest ? oldest : age;
+            most = ages[i] > most ? ages[i] : most;
+        }
+        int32_t younger = 0;
+        for (int64_t i = 0; i < n; ++i) younger += ages[i] != most;
+        if (younger > n / 4) {
+            filled = 0;
+            for (int64_t i = 0; i < n; ++i) table.at(ages[i], first[i], second[i]);
+            return;
+        }
+        fill_same(table, most, n);
+        for (int64_t i = 0; younger > 0; ++i) {
+            if (ages[i] == most) continue;
+            table.at(ages[i], first[i], second[i]);
+            changes[changed++] = static_cast<int16_t>(i);
+            --younger;
+        }
+    }
+};
+
+template <class T>
+static void sgd_block(const wb_rule& rule, T* __restrict theta, const T* __restrict gradient, T* __restrict momentum,
+                      int64_t n) {
+    const T lr = static_cast<T>(rule.lr), decay = static_cast<T>(rule.weight_decay);
+    const T direction = rule.maximize ? T(-1) : T(1);
+    if (momentum == nullptr) {
+        for (int64_t i = 0; i < n; ++i) theta[i] -= lr * (direction * gradient[i] + decay * theta[i]);
+        return;
+    }
+    const T keep = rule.fresh ? T(0) : static_cast<T>(rule.momentum);
+    const T take = rule.fresh ? T(1) : static_cast<T>(1.0 - rule.dampening);
+    // With Nesterov the step is d + mu buffer, otherwise the buffer.
+    const T of_d = rule.nesterov ? T(1) : T(0), of_buffer = rule.nesterov ? static_cast<T>(rule.momentum) : T(1);
+    for (int64_t i = 0; i < n; ++i) {
+        const T d = direction * gradient[i] + decay * theta[i];
+        const T buffer = keep * momentum[i] + take * d;
+        momentum[i] = buffer;
+        theta[i] -= lr * (of_d * d + of_buffer * buffer);
+    }
+}
+
+template <class T, bool Max>
+static void adam_block(const wb_rule& rule, T* __restrict theta, const T* __restrict gradient, T* __restrict moment1,
+                       T* __restrict moment2, T* __restrict moment2_max, const T* __restrict first,
+                       const T* __restrict second, int64_t n) {
+    const T lr = static_cast<T>(rule.lr), eps = static_cast<T>(rule.eps), direction = rule.maximize ? T(-1) : T(1);
+    const T decay = rule.decoupled ? T(0) : static_cast<T>(rule.weight_decay);
+    const T shrink = rule.decoupled ? static_cast<T>(1.0 - rule.lr * rule.weight_decay) : T(1);
+    const T take1 = static_cast<T>(1.0 - rule.beta1), beta2 = static_cast<T>(rule.beta2);
+    const T take2 = static_cast<T>(1.0 - rule.beta2);
+    for (int64_t i = 0; i < n; ++i) {
+        const T d = direction * gradient[i] + decay * theta[i];
+        const T m = moment1[i] + take1 * (d - moment1[i]);
+        const T v = beta2 * moment2[i] + take2 * d * d;
+        moment1[i] = m;
+        moment2[i] = v;
+        T largest = v;
+        if constexpr (Max) largest = moment2_max[i] = moment2_max[i] > v ? moment2_max[i] : v;
+        theta[i] = shrink * theta[i] - lr * first[i] * m / (std::sqrt(largest) * second[i] + eps);
+    }
+}
+
+// Noise and shrinkage, then what must be known about the result: whether a sign bit is set, and the largest
+// magnitude as an integer, which orders like the number and puts infinity and NaN on top.
+template <class T, class Bits>
+struct Walked {
+    Bits signs = 0, largest = 0;
+};
+
+template <class T, class Bits>
+static Walked<T, Bits> walk_block(T* __restrict theta, T shrink, T noise_std, const float* __restrict noise, bool clamp,
+                                  int64_t n) {
+    if (noise_std != 0) {
+        for (int64_t i = 0; i < n; ++i) theta[i] = (theta[i] - shrink) + noise_std * static_cast<T>(noise[i]);
+    } else if (shrink != 0) {
+        for (int64_t i = 0; i < n; ++i) theta[i] -= shrink;
+    }
+    if (clamp) {
+        for (int64_t i = 0; i < n; ++i) theta[i] = theta[i] < 0 ? T(0) : theta[i];
+    }
+    Walked<T, Bits> result;
+    for (int64_t i = 0; i < n; ++i) {
+        Bits bits;
+        std::memcpy(&bits, theta + i, sizeof bits);
+        const Bits magnitude = bits & std::numeric_limits<Bits>::max();
+        result.signs |= bits;
+        result.largest = result.largest > magnitude ? result.largest : magnitude;
+    }
+    return result;
+}
+
+template <class T>
+static void find_dead(const T* theta, int64_t from, int64_t to, std::vector<int64_t>& dead) {
+    for (int64_t k = from; k < to; ++k)
+        if (theta[k] < 0) dead.push_back(k);
+}
+
+// Connections [from, to) with one walk. True if a theta is not finite.
+template <class T>
+static bool update_range(const wb_rule& rule, const UpdateArrays<T>& arrays, const BiasCorrection<T>& table, int64_t from,
+                         int64_t to, double shrink, double noise_std, std::vector<int64_t>& dead) {
+    using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+    const T infinity = std::numeric_limits<T>::infinity();
+    Bits infinite;
+    std::memcpy(&infinite, &infinity, sizeof infinite);
+    BlockCorrection<T> correction;
+    float noise[kUpdateBlock + 32];
+    bool not_finite = false;
+    const bool noisy = rule.bound && noise_std != 0;
+    for (int64_t k = from; k < to;) {
+        const int64_t end = std::min((k / kUpdateBlock + 1) * kUpdateBlock, to), n = end - k;
+        T* theta = arrays.theta + k;
+        if (rule.kind == WB_SGD) {
+            sgd_block<T>(rule, theta, arrays.gradient + k, arrays.moment1 ? arrays.moment1 + k : nullptr, n);
+        } else if (rule.kind == WB_ADAM) {
+            if (arrays.born) correction.fill(table, rule.step, arrays.born + k, n);
+            else correction.fill_same(table, static_cast<int32_t>(std::min<int64_t>(rule.step, table.oldest())), n);
+            if (arrays.moment2_max)
+                adam_block<T, true>(rule, theta, arrays.gradient + k, arrays.moment1 + k, arrays.moment2 + k,
+                                    arrays.moment2_max + k, correction.first, correction.second, n);
+            else
+                adam_block<T, false>(rule, theta, arrays.gradient + k, arrays.moment1 + k, arrays.moment2 + k, nullptr,
+                                     correction.first, correction.second, n);
+        }
+        if (noisy)
+            normal_groups(rule.seed, rule.stream, static_cast<uint64_t>(rule.step), static_cast<uint64_t>(k / 32),
+                          (end + 31) / 32 - k / 32, noise);
+        const auto walked = walk_block<T, Bits>(theta, rule.bound ? static_cast<T>(shrink) : T(0),
+                                                noisy ? static_cast<T>(noise_std) : T(0), noise + k % 32,
+                                                rule.bound && rule.clamp, n);
+        not_finite |= walked.largest >= infinite;
+        if (rule.bound && walked.signs < 0) find_dead(arrays.theta, k, end, dead);
+        k = end;
+    }
+    return not_finite;
+}
+
+// Connections [from, to) with all their walks; what lies between two walks only follows the optimiser.
+template <class T>
+static bool update_chunk(const wb_rule& rule, const UpdateArrays<T>& arrays, const BiasCorrection<T>& table, int64_t from,
+                         int64_t to, const wb_walk* walks, int64_t n_walks, std::vector<int64_t>& dead) {
+    bool not_finite = false;
+    int64_t at = from;
+    for (int64_t i = 0; i < n_walks && at < to; ++i) {
+        const int64_t first = std::min(std::max(walks[i].first, at), to), last = std::min(walks[i].last, to);
+        if (last <= first) continue;
+        if (at < first) not_finite |= update_range<T>(rule, arrays, table, at, first, 0, 0, dead);
+        not_finite |= update_range<T>(rule, arrays, table, first, last, walks[i].shrink, walks[i].noise_std, dead);
+        at = last;
+    }
+    if (at < to) not_finite |= update_range<T>(rule, arrays, table, at, to, 0, 0, dead);
+    return not_finite;
+}
+
+template <class T>
+static BiasCorrection<T>& bias_correction(const wb_rule& rule) {
+    static thread_local BiasCorrection<T> table;
+    if (rule.kind == WB_ADAM) table.prepare(rule.beta1, rule.beta2, rule.step);
+    return table;
+}
+
+template <class T>
+static int64_t update(const wb_rule* rule, int64_t n, T* theta, const T* gradient, T* moment1, T* moment2, T* moment2_max,
+                      const int32_t* born, const wb_walk* walks, int64_t n_walks, int64_t* dead, int64_t capacity,
+                      int32_t* not_finite, int threads) {
+    const UpdateArrays<T> arrays{theta, gradient, moment1, moment2, moment2_max, born};
+    const BiasCorrection<T>& table = bias_correction<T>(*rule);
+    constexpr int64_t kSmallestChunk = 64 * kUpdateBlock;
+    const int64_t wanted = threads > 1 ? 2 * static_cast<int64_t>(threads) : 1;
+    const int64_t blocks = (n + kUpdateBlock - 1) / kUpdateBlock;
+    const int64_t chunk = std::max(kSmallestChunk, (blocks + wanted - 1) / wanted * kUpdateBlock);
+    const int64_t chunks = (n + chunk - 1) / chunk;
+    std::vector<std::vector<int64_t>> found(static_cast<size_t>(chunks));
+    std::atomic<bool> bad{false};
+    parallel_for(threads, chunks, [&](int64_t i) {
+        const int64_t from = i * chunk, to = std::min(from + chunk, n);
+        if (update_chunk<T>(*rule, arrays, table, from, to, walks, n_walks, found[static_cast<size_t>(i)])) bad = true;
+    });
+    *not_finite = bad;
+    int64_t count = 0;
+    for (const auto& part : found) {
+        for (int64_t k : part) {
+            if (count < capacity) dead[count] = k;
+            ++count;
+        }
+    }
+    return count;
+}
+
+template <class T>
+static int64_t dead_indices(const T* theta, int64_t n, int64_t* dead, int64_t capacity) {
+    int64_t count = 0;
+    for (int64_t k = 0; k < n; ++k) {
+        if (!(theta[k] < 0)) continue;
+        if (count < capacity) dead[count] = k;
+        ++count;
+    }
+    return count;
+}
+
+static void fill_update(KernelTable& table) {
+    table.update_f32 = update<float>;
+    table.update_f64 = update<double>;
+    table.dead_f32 = dead_indices<float>;
+    table.dead_f64 = dead_indices<double>;
+}

@@ -1,0 +1,132 @@
+// The C interface of the native kernels. Everything Python calls is declared here, and nothing else is exported.
+//
+// A kernel sees one layer at a time (a "layer view"): colptr points at the layer's first column and keeps absolute
+// values; code, theta and dtheta point at the layer's first connection, so connection k is element k - colptr[0].
+// code holds the row in its low 31 bits; the top bit set means the sign is -1. A weight is sign * theta.
+// `threads` is an upper bound: small work stays on the calling thread. No result depends on it.
+#pragma once
+
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define WB_API __declspec(dllexport)
+#else
+#define WB_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- library -------------------------------------------------------------------------------------------------------
+
+// Raised whenever a signature below changes; Python refuses a library with another number.
+#define WB_ABI_VERSION 1
+WB_API int wb_abi_version(void);
+
+// Name of the instruction set in use: "baseline", "v3", "v4" or "neon".
+WB_API const char* wb_isa(void);
+
+// Hands over the GOMP_parallel of the OpenMP runtime that the host process already runs, so that no second set of
+// threads exists. Null goes back to the library's own threads.
+WB_API void wb_use_gomp(void* gomp_parallel);
+
+// ---- linear --------------------------------------------------------------------------------------------------------
+// x, y, dx, dy are row-major [batch, n] with the given row strides (in elements). W[row, column] = sign * theta.
+
+// y = x W^T + bias; bias may be null.
+WB_API void wb_linear_forward_f32(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t batch,
+                                  int64_t n_in, int64_t n_out, const int64_t* colptr, const int32_t* code,
+                                  const float* theta, const float* bias, int threads);
+WB_API void wb_linear_forward_f64(const double* x, int64_t x_stride, double* y, int64_t y_stride, int64_t batch,
+                                  int64_t n_in, int64_t n_out, const int64_t* colptr, const int32_t* code,
+                                  const double* theta, const double* bias, int threads);
+
+// dx = dy W and dtheta_k = sign_k * sum_b x[b, column_k] dy[b, row_k]; either may be null. Both are overwritten.
+WB_API void wb_linear_backward_f32(const float* x, int64_t x_stride, const float* dy, int64_t dy_stride, float* dx,
+                                   int64_t dx_stride, float* dtheta, int64_t batch, int64_t n_in, int64_t n_out,
+                                   const int64_t* colptr, const int32_t* code, const float* theta, int threads);
+WB_API void wb_linear_backward_f64(const double* x, int64_t x_stride, const double* dy, int64_t dy_stride, double* dx,
+                                   int64_t dx_stride, double* dtheta, int64_t batch, int64_t n_in, int64_t n_out,
+                                   const int64_t* colptr, const int32_t* code, const double* theta, int threads);
+
+// ---- random --------------------------------------------------------------------------------------------------------
+// Philox4x32-10 with key = seed and counter = (block, step, stream); src/wirebound/ops/philox.py has the definitions.
+
+// The first n words of a stream.
+WB_API void wb_words(uint64_t seed, uint32_t stream, uint64_t step, int64_t n, uint32_t* out);
+
+// Standard normals number first .. first + n of a stream.
+WB_API void wb_normals(uint64_t seed, uint32_t stream, uint64_t step, int64_t first, int64_t n, float* out);
+
+// The constant sign, +1 or -1, of each position.
+WB_API void wb_signs(uint64_t seed, uint32_t stream, const int64_t* positions, int64_t n, int8_t* out);
+
+// k distinct numbers of [0, n), every subset equally likely, sorted. 0 <= k <= n < 2^62.
+WB_API void wb_sample_sorted(int64_t n, int64_t k, uint64_t seed, uint32_t stream, uint64_t step, int64_t* out);
+
+// ---- update --------------------------------------------------------------------------------------------------------
+
+enum { WB_NONE = 0, WB_SGD = 1, WB_ADAM = 2 };
+
+// The optimiser's rule as numbers, under torch's names. All fields are always read; unused ones may be zero.
+typedef struct wb_rule {
+    int32_t kind;       // WB_NONE (theta has been moved already), WB_SGD, or WB_ADAM
+    int32_t nesterov;   // SGD
+    int32_t fresh;      // SGD: the momentum is empty, and becomes the first gradient whatever the dampening
+    int32_t decoupled;  // Adam: weight decay as in AdamW
+    int32_t maximize;
+    int32_t bound;      // theta is bound to its sign: it walks, and below 0 it dies. 0: the optimiser, nothing else
+    int32_t clamp;      // a step without rewiring: theta stops at 0 instead of dying
+    uint32_t stream;    // of the noise
+    uint64_t seed;      // of the noise
+    int64_t step;       // number of this step, the first is 1
+    double lr, momentum, dampening, weight_decay, beta1, beta2, eps;
+} wb_rule;
+
+// The rest of Algorithm 1 for connections first .. last: theta - shrink + noise_std * normal(k).
+typedef struct wb_walk {
+    int64_t first, last;
+    double shrink;     // eta alpha
+    double noise_std;  // sqrt(2 eta T); 0 draws nothing
+} wb_walk;
+
+// Moves n thetas in place and returns how many are below 0 (see `bound`); their sorted indices go to dead, as many as
+// its capacity holds. moment1: momentum (may be null) or exp_avg; moment2: exp_avg_sq; moment2_max: max_exp_avg_sq or
+// null; born: step of birth of each connection, or null if all are as old as the run. walks are sorted and do not
+// overlap. *not_finite says whether a theta is infinite or NaN.
+WB_API int64_t wb_update_f32(const wb_rule* rule, int64_t n, float* theta, const float* gradient, float* moment1,
+                             float* moment2, float* moment2_max, const int32_t* born, const wb_walk* walks,
+                             int64_t n_walks, int64_t* dead, int64_t capacity, int32_t* not_finite, int threads);
+WB_API int64_t wb_update_f64(const wb_rule* rule, int64_t n, double* theta, const double* gradient, double* moment1,
+                             double* moment2, double* moment2_max, const int32_t* born, const wb_walk* walks,
+                             int64_t n_walks, int64_t* dead, int64_t capacity, int32_t* not_finite, int threads);
+
+// How many thetas are below 0; their sorted indices go to dead, as many as its capacity holds. For callers whose
+// capacity was too small.
+WB_API int64_t wb_dead_f32(const float* theta, int64_t n, int64_t* dead, int64_t capacity);
+WB_API int64_t wb_dead_f64(const double* theta, int64_t n, int64_t* dead, int64_t capacity);
+
+// ---- rewire --------------------------------------------------------------------------------------------------------
+
+// An array of one element per connection that moves along, and what a newborn holds there.
+typedef struct wb_rider {
+    void* data;
+    int64_t size;  // bytes of an element, 4 or 8
+    int64_t fill;  // its low `size` bytes: 0, or for instance the step of birth
+} wb_rider;
+
+// Replaces the dead (sorted, distinct indices) of a wiring by as many newborns, in place; theta is one of the riders.
+// budget: K; n_in, n_out: the matrices; colptr and code: of the whole wiring. Newborns are drawn uniformly over all
+// dormant positions, the dead included (shares null), or by layer in proportion to shares[layers], then uniformly
+// within the layer. born and died count them for each layer. Connections stay sorted and distinct.
+WB_API void wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out, int64_t* colptr,
+                      int32_t* code, const wb_rider* riders, int64_t n_riders, const int64_t* dead, int64_t n_dead,
+                      uint64_t seed, int32_t wiring_index, int64_t step, const double* shares, int64_t* born,
+                      int64_t* died, int threads);
+
+// ---- fused step ----------------------------------------------------------------------------------------------------
+
+#ifdef __cplusplus
+}
+#endif

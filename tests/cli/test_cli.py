@@ -1,0 +1,82 @@
+"""The command as a user runs it: real processes, exit codes, readable errors."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def _run(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "wirebound", *arguments], capture_output=True, text=True, cwd=cwd, timeout=300
+    )
+
+
+def test_train_report_and_info(tmp_path):
+    arguments = ("--data", "digits", "--connectivity", "0.1", "--epochs", "2", "--seed", "3", "--lr", "0.5")
+    done = _run("train", *arguments, "--out", str(tmp_path / "x"))
+    assert done.returncode == 0, done.stderr
+    assert "test accuracy, last epoch" in done.stdout
+    assert "5,020, kept at every step" in done.stdout
+    summary = json.loads((tmp_path / "x" / "summary.json").read_text())
+    assert (summary["seed"], summary["epochs"], summary["budget"]) == (3, 2, 5020)
+    page = tmp_path / "page.html"
+    done = _run("report", str(tmp_path), "--out", str(page))
+    assert done.returncode == 0, done.stderr
+    assert "<html" in page.read_text()
+    again = _run("train", *arguments, "--out", str(tmp_path / "x"))
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+
+
+def test_config_file_and_options_over_it(tmp_path):
+    config = tmp_path / "c.toml"
+    config.write_text('data = "digits"\nconnectivity = 0.2\nepochs = 3\nhidden = [20]\n')
+    done = _run("train", "--config", str(config), "--epochs", "1", "--out", str(tmp_path / "y"), "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    settings = json.loads((tmp_path / "y" / "config.json").read_text())
+    assert (settings["epochs"], settings["hidden"], settings["connectivity"]) == (1, [20], 0.2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--connectivity", "0"], "connectivity (=0.0) must be in (0, 1]"),
+        (["--connectivity", "1.7"], "connectivity (=1.7) must be in (0, 1]"),
+        (["--budget", "99999999"], "budget (=99999999) must be in [1, 50200]"),
+        (["--connectivity", "0.1", "--config", "none.json"], "cannot be read"),
+        (["--connectivity", "0.1", "--lr", "1e25"], "finite"),
+        ([], "needs connectivity or budget"),
+    ],
+)
+def test_wrong_input_is_one_line_and_writes_nothing(tmp_path, arguments, message):
+    done = _run("train", "--data", "digits", "--epochs", "1", *arguments, cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_debug_shows_the_traceback():
+    assert "Traceback" in _run("--debug", "train", "--connectivity", "1.7").stderr
+
+
+def test_info_says_which_kernels_and_where_data_is():
+    done = _run("info")
+    assert done.returncode == 0
+    assert "kernels" in done.stdout
+    assert "data digits" in done.stdout
+
+
+def test_data_list_and_verify():
+    assert "digits" in _run("data", "list").stdout
+    assert _run("data", "verify", "digits").returncode == 0
+
+
+@pytest.mark.parametrize("command", ["train", "report", "data", "info", "demo", "bench"])
+def test_every_command_has_help(command):
+    done = _run(command, "--help")
+    assert done.returncode == 0
+    assert "usage" in done.stdout
