@@ -1,8 +1,8 @@
 // The linear layer, y = x W^T + bias, and its gradients.
 
-#include "layer.inc.cpp"
 #include "transpose.inc.cpp"
-#include "window.inc.cpp"
+
+#include "layer.inc.cpp"
 
 #include "linear_backward.inc.cpp"
 #include "linear_forward.inc.cpp"

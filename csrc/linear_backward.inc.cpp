@@ -1,6 +1,10 @@
 // dx = dy W and the gradient of every connection, in one pass over the columns. dy is transposed into a panel that
 // all threads read; a thread owns ranges of columns, and with them their dx and their connections.
 
+// Per-connection products wait here, one vector of partial sums each, until a group of them is summed across lanes at
+// once: cheaper than one by one, and columns need no common length.
+constexpr int64_t kSumsWaiting = 256;
+
 // The lane sums of as many vectors as a vector has lanes, in order. Where one side of an addition can be a blend, it
 // is: blends are cheaper than shuffles.
 template <class T, int Bytes>
@@ -34,103 +38,96 @@ WB_INLINE Vec<T, Bytes> sum_lanes(const T* from) {
     else return WB_SHUFFLE(low, high, 0, 1, 6, 7) + WB_SHUFFLE(low, high, 2, 3, 4, 5);
 }
 
-// dtheta of the window's connections, from their lane-by-lane products: started with `start`, added to otherwise.
-// Summing across lanes is cheaper for many connections at once, which is why the products waited.
-template <class T, int PanelBytes>
-WB_INLINE void settle_window(const Window<T, PanelBytes>& window, T* products, T* dtheta, bool start) {
-    constexpr int Bytes = kStripBytes<PanelBytes>;
+// Adds the sums of the waiting connections, signed, to dtheta, or starts dtheta with them.
+template <class T, int Bytes>
+static void settle_sums(T* sums, int64_t count, const int32_t* code, T* dtheta, bool start) {
     constexpr int lanes = Bytes / sizeof(T);
-    for (int i = 0; i < window.count; i += lanes)  // in place: group i of sums lies within group i of products
-        store<T, Bytes>(products + i, sum_lanes<T, Bytes>(products + i * lanes));
-    const T* sums = products;
-    for (int run = 0; run < window.runs_count; ++run) {
-        const int32_t* code = window.layer.code + window.runs[run].first;
-        T* to = dtheta + window.runs[run].first;
-        const int n = window.runs[run].count;
-        int i = 0;
-        for (; i + lanes <= n; i += lanes) {
-            auto value = with_signs<T, Bytes>(load<T, Bytes>(sums + i), load<int32_t, lanes * 4>(code + i));
-            if (!start) value += load<T, Bytes>(to + i);
-            store<T, Bytes>(to + i, value);
-        }
-        for (; i < n; ++i) {
-            const T value = with_sign(sums[i], code[i]);
-            to[i] = start ? value : to[i] + value;
-        }
-        sums += n;
+    using V = Vec<T, Bytes>;
+    const auto signed_sum = [](V sum, const int32_t* at) {
+        const auto codes = load<int32_t, lanes * 4>(at);
+        if constexpr (sizeof(T) == 4) return (V)((BitsVec<T, Bytes>)sum ^ (codes & INT32_MIN));
+        else return (V)((BitsVec<T, Bytes>)sum ^ ((__builtin_convertvector(codes, BitsVec<T, Bytes>) << 32) & INT64_MIN));
+    };
+    int64_t k = 0;
+    for (; k + lanes <= count; k += lanes) {
+        V sum = signed_sum(sum_lanes<T, Bytes>(sums + k * lanes), code + k);
+        if (!start) sum += load<T, Bytes>(dtheta + k);
+        store<T, Bytes>(dtheta + k, sum);
+    }
+    if (k == count) return;
+    for (int64_t i = count * lanes; i < (k + lanes) * lanes; ++i) sums[i] = T(0);
+    const V sum = sum_lanes<T, Bytes>(sums + k * lanes);
+    for (int64_t i = 0; k < count; ++i, ++k) {
+        const T value = with_sign(sum[i], code[k]);
+        dtheta[k] = start ? value : dtheta[k] + value;
     }
 }
 
-// dx of the block's columns and the products x * dy of the window's connections. dx_block is added to where a column
-// continues.
+// For the connections [begin, end) of one column: dx = sum of weight * dy (added to dx if this continues a column), and
+// sums[k] = x * dy, lane by lane.
 template <class T, int PanelBytes, bool Dx, bool Dtheta, bool Prefetch>
-static void gather_window(Window<T, PanelBytes>& window, const T* x_block, T* dx_block, const T* panel_start,
-                          T* products) {
-    constexpr int W = PanelBytes / sizeof(T);
+WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, int64_t last, const T* x, T* dx,
+                             bool continued, uintptr_t panel, T* sums) {
     constexpr int Bytes = PanelBytes < kVectorBytes ? PanelBytes : kVectorBytes;
     constexpr int vectors = PanelBytes / Bytes;
     constexpr int lanes = Bytes / sizeof(T);
-    constexpr int product_bytes = kStripBytes<PanelBytes>;
-    constexpr int product_lanes = product_bytes / sizeof(T);
+    constexpr int sum_bytes = kStripBytes<PanelBytes>;
     // A narrow panel has few chains of additions; several connections at a time keep the adders busy.
     constexpr int chains = vectors >= 4 ? 1 : 4 / vectors;
     using V = Vec<T, Bytes>;
-    const char* panel = reinterpret_cast<const char*>(panel_start);
-    window.decode();
-    if constexpr (Prefetch) {
-        for (int i = 0; i < kPrefetchAhead; ++i) prefetch_row<PanelBytes>(panel, window.offset[i]);
+    V in[vectors], out[chains][vectors];
+    for (int i = 0; i < vectors; ++i) {
+        if constexpr (Dtheta) in[i] = load<T, Bytes>(x + i * lanes);
+        for (int chain = 0; chain < chains; ++chain) out[chain][i] = V{};
     }
-    const uint32_t* offset = window.offset;
-    const T* weight = window.weight;
-    for (int piece = 0; piece < window.pieces_count; ++piece) {
-        const auto& part = window.pieces[piece];
-        const T* x = x_block + static_cast<int64_t>(part.column) * W;
-        T* dx = dx_block + static_cast<int64_t>(part.column) * W;
-        V in[vectors], out[chains][vectors];
+    if constexpr (Dx) {
+        if (continued) {
+            for (int i = 0; i < vectors; ++i) out[0][i] = load<T, Bytes>(dx + i * lanes);
+        }
+    }
+    const int32_t* code = layer.code;
+    const T* theta = layer.theta;
+    const auto connection = [&](int64_t k, V* to) __attribute__((always_inline)) {
+        const T* dy = reinterpret_cast<const T*>(panel + static_cast<uintptr_t>(row_of(code[k])) * PanelBytes);
+        if constexpr (Prefetch) {
+            const int64_t ahead = k + kPrefetchAhead < last ? k + kPrefetchAhead : last;
+            const uintptr_t next = panel + static_cast<uintptr_t>(row_of(code[ahead])) * PanelBytes;
+            for (int line = 0; line < PanelBytes; line += 64)
+                __builtin_prefetch(reinterpret_cast<const void*>(next + line), 0);
+        }
+        V weight, product, other;
+        if constexpr (Dx) weight = weight_splat<T, Bytes>(theta + k, code + k);
         for (int i = 0; i < vectors; ++i) {
-            if constexpr (Dtheta) in[i] = load<T, Bytes>(x + i * lanes);
-            for (int chain = 0; chain < chains; ++chain) out[chain][i] = V{};
-            if (Dx && part.continued) out[0][i] = load<T, Bytes>(dx + i * lanes);
-        }
-        const auto connection = [&](int at, V* to) __attribute__((always_inline)) {
-            const T* dy = reinterpret_cast<const T*>(panel + offset[at]);
-            if constexpr (Prefetch) prefetch_row<PanelBytes>(panel, offset[at + kPrefetchAhead]);
-            V w, product, other;
-            if constexpr (Dx) w = splat<T, Bytes>(weight[at]);
-            for (int i = 0; i < vectors; ++i) {
-                V value = load<T, Bytes>(dy + i * lanes);
-                keep(value);
-                if constexpr (Dx) to[i] += w * value;
-                if constexpr (Dtheta) {  // two chains: half the latency of one
-                    if (i == 0) product = in[0] * value;
-                    else if (i == 1) other = in[1] * value;
-                    else if (i % 2 == 0) product += in[i] * value;
-                    else other += in[i] * value;
-                }
-            }
+            V value = load<T, Bytes>(dy + i * lanes);
+            keep(value);
+            if constexpr (Dx) to[i] += weight * value;
             if constexpr (Dtheta) {
-                if constexpr (vectors > 1) product += other;
-                if constexpr (Bytes > product_bytes)
-                    store<T, product_bytes>(products + at * product_lanes, fold_halves<T>(product));
-                else store<T, Bytes>(products + at * lanes, product);
+                // Two chains of additions: half the wait of one.
+                if (i == 0) product = in[0] * value;
+                else if (i == 1) other = in[1] * value;
+                else if (i % 2 == 0) product += in[i] * value;
+                else other += in[i] * value;
             }
-        };
-        int at = 0;
-        for (; at + chains <= part.count; at += chains) {
-            for (int chain = 0; chain < chains; ++chain) connection(at + chain, out[chain]);
         }
-        if constexpr (chains > 1) {
-            for (; at < part.count; ++at) connection(at, out[0]);
+        if constexpr (Dtheta) {
+            if constexpr (vectors > 1) product += other;
+            if constexpr (Bytes > sum_bytes)
+                store<T, sum_bytes>(sums + (k - begin) * (sum_bytes / sizeof(T)), fold_halves<T>(product));
+            else store<T, Bytes>(sums + (k - begin) * lanes, product);
         }
-        offset += part.count;
-        weight += part.count;
-        if constexpr (Dtheta) products += part.count * product_lanes;
-        if constexpr (Dx) {
-            for (int i = 0; i < vectors; ++i) {
-                V sum = out[0][i];
-                for (int chain = 1; chain < chains; ++chain) sum += out[chain][i];
-                store<T, Bytes>(dx + i * lanes, sum);
-            }
+    };
+    int64_t k = begin;
+    for (; k + chains <= end; k += chains) {
+        for (int chain = 0; chain < chains; ++chain) connection(k + chain, out[chain]);
+    }
+    if constexpr (chains > 1) {
+        for (; k < end; ++k) connection(k, out[0]);
+    }
+    if constexpr (Dx) {
+        for (int i = 0; i < vectors; ++i) {
+            V sum = out[0][i];
+            for (int chain = 1; chain < chains; ++chain) sum += out[chain][i];
+            store<T, Bytes>(dx + i * lanes, sum);
         }
     }
 }
@@ -160,47 +157,74 @@ struct Backward {
 template <class T, int PanelBytes, bool Dx, bool Dtheta, bool Prefetch>
 static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_t first_column, int64_t end_column) {
     constexpr int W = PanelBytes / sizeof(T);
+    constexpr int sum_bytes = kStripBytes<PanelBytes>;
+    constexpr int sum_lanes_count = sum_bytes / sizeof(T);
     alignas(64) T x_block[kBlockColumns * W];
     alignas(64) T dx_block[kBlockColumns * W];
-    alignas(64) T products[kWindow * kStripBytes<PanelBytes> / sizeof(T)];
+    alignas(64) T sums[kSumsWaiting * sum_lanes_count];
     const Layer<T>& layer = job.layer;
     const T* x = job.x + unit.first_sample * job.x_stride;
     T* dx = Dx ? job.dx + unit.first_sample * job.dx_stride : nullptr;
-    Window<T, PanelBytes> window(layer, unit.first_row);
-    const auto finish_window = [&] {
-        gather_window<T, PanelBytes, Dx, Dtheta, Prefetch>(window, x_block, dx_block, unit.panel, products);
-        if constexpr (Dtheta) settle_window<T, PanelBytes>(window, products, job.dtheta, unit.first_sample == 0);
-        window.clear();
+    const uintptr_t panel =
+        reinterpret_cast<uintptr_t>(unit.panel) - static_cast<uintptr_t>(unit.first_row) * PanelBytes;
+    int64_t waiting_from = 0, waiting = 0;  // connections whose sums are not settled yet
+    const auto settle = [&] {
+        if constexpr (Dtheta) {
+            if (waiting > 0)
+                settle_sums<T, sum_bytes>(sums, waiting, layer.code + waiting_from, job.dtheta + waiting_from,
+                                          unit.first_sample == 0);
+            waiting = 0;
+        }
     };
     for (int64_t first = first_column; first < end_column; first += kBlockColumns) {
         const int64_t columns = std::min(kBlockColumns, end_column - first);
-        if (Dtheta && layer.begin(first) != layer.begin(first + columns))
-            pack<T, PanelBytes>(x + first, job.x_stride, unit.samples, columns, x_block);
+        if constexpr (Dtheta) {
+            if (layer.begin(first) != layer.begin(first + columns))
+                pack<T, PanelBytes>(x + first, job.x_stride, unit.samples, columns, x_block);
+        }
+        int64_t end = layer.begin(first);
         for (int64_t c = 0; c < columns; ++c) {
-            int64_t begin = layer.begin(first + c);
-            const int64_t end = layer.begin(first + c + 1);
+            int64_t begin = end;
+            end = layer.begin(first + c + 1);
             int64_t stop = end;
             if (job.cursors != nullptr) {
                 begin += job.cursors[first + c];
-                if (unit.end_row < layer.n_out) stop = stop_before(layer, begin, end, unit.end_row);
+                stop = begin;
+                while (stop < end && row_of(layer.code[stop]) < unit.end_row) ++stop;
                 job.cursors[first + c] += static_cast<int32_t>(stop - begin);
             }
-            if (Dx && begin == stop) std::memset(dx_block + c * W, 0, PanelBytes);
-            // A column is cut only where its own length asks for it, never where the window happens to be full: the
-            // order of its additions must not depend on where this range of columns began.
-            for (int64_t k = begin; k < stop;) {
-                const int64_t more = std::min<int64_t>(stop - k, kWindow);
-                if (!window.fits(more)) finish_window();
-                window.add(c, k, more, k > begin);
-                k += more;
+            T* out = dx_block + c * W;
+            if constexpr (!Dtheta) {
+                gather_column<T, PanelBytes, Dx, false, Prefetch>(layer, begin, stop, end - 1, nullptr, out, false,
+                                                                  panel, nullptr);
+            } else {
+                // A column is cut only where its own length asks for it, never where the buffer happens to be full:
+                // the order of its additions must not depend on where this range of columns began.
+                if (begin != waiting_from + waiting || stop - begin > kSumsWaiting - waiting) {
+                    settle();
+                    waiting_from = begin;
+                }
+                int64_t piece = begin;
+                do {
+                    const int64_t piece_end = std::min(stop, piece + kSumsWaiting);
+                    gather_column<T, PanelBytes, Dx, true, Prefetch>(layer, piece, piece_end, end - 1,
+                                                                     x_block + c * W, out, piece > begin, panel,
+                                                                     sums + waiting * sum_lanes_count);
+                    waiting += piece_end - piece;
+                    piece = piece_end;
+                    if (waiting == kSumsWaiting) {
+                        settle();
+                        waiting_from = piece;
+                    }
+                } while (piece < stop);
             }
         }
-        finish_window();
         if constexpr (Dx) {
             if (unit.first_row > 0) unpack<T, PanelBytes, true>(dx_block, unit.samples, columns, dx + first, job.dx_stride);
             else unpack<T, PanelBytes>(dx_block, unit.samples, columns, dx + first, job.dx_stride);
         }
     }
+    settle();
 }
 
 // Picks the variant: which gradients are wanted, and whether the panel outgrows the cache.
@@ -270,7 +294,7 @@ static void linear_backward(const T* x, int64_t x_stride, const T* dy, int64_t d
     const int64_t width = kPanelBytes / sizeof(T);
     const int64_t panels = (batch + width - 1) / width;
     const int64_t rows = round_up(std::max<int64_t>(n_out, 1), kPanelRound);
-    const int64_t tile_rows = std::min(rows, kTileBytes / kPanelBytes);
+    const int64_t tile_rows = rows_per_tile(job.layer, kPanelBytes, kTileBytes);
     const int64_t tiles = (rows + tile_rows - 1) / tile_rows;
     if (tiles > 1) {
         job.cursors = static_cast<int32_t*>(

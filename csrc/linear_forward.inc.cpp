@@ -1,39 +1,35 @@
 // y = x W^T + bias. Every column scatters into a panel of y; a panel is private to a thread.
 
-// panel[row] += weight * x for every connection of the window.
+// panel[row] += weight * x for the connections [begin, end) of one column. `panel` is an address, not a pointer,
+// because a tile starts at a row other than 0.
 template <class T, int PanelBytes, bool Prefetch>
-static void scatter_window(Window<T, PanelBytes>& window, const T* block, T* panel_start) {
-    constexpr int W = PanelBytes / sizeof(T);
+WB_INLINE void scatter_column(const Layer<T>& layer, int64_t begin, int64_t end, int64_t last, const T* x,
+                              uintptr_t panel) {
     constexpr int Bytes = PanelBytes < kVectorBytes ? PanelBytes : kVectorBytes;
     constexpr int vectors = PanelBytes / Bytes;
     constexpr int lanes = Bytes / sizeof(T);
     using V = Vec<T, Bytes>;
-    char* panel = reinterpret_cast<char*>(panel_start);
-    window.decode();
-    if constexpr (Prefetch) {
-        for (int i = 0; i < kPrefetchAhead; ++i) prefetch_row<PanelBytes>(panel, window.offset[i]);
-    }
-    const uint32_t* offset = window.offset;
-    const T* weight = window.weight;
-    for (int piece = 0; piece < window.pieces_count; ++piece) {
-        const T* x = block + static_cast<int64_t>(window.pieces[piece].column) * W;
-        V in[vectors];
-        for (int i = 0; i < vectors; ++i) in[i] = load<T, Bytes>(x + i * lanes);
-        const uint32_t* end = offset + window.pieces[piece].count;
-        for (; offset < end; ++offset, ++weight) {
-            T* y = reinterpret_cast<T*>(panel + *offset);
-            if constexpr (Prefetch) prefetch_row<PanelBytes>(panel, offset[kPrefetchAhead]);
-            const V w = splat<T, Bytes>(*weight);
-            for (int i = 0; i < vectors; ++i) {
-                // A separate multiplication and addition: a fused one that ends in a store takes half as long again
-                // on AMD's cores, where its third operand and the store share a port.
-                V product = w * in[i];
-                keep_apart(product);
-                store<T, Bytes>(y + i * lanes, load<T, Bytes>(y + i * lanes) + product);
-            }
+    V in[vectors];
+    for (int i = 0; i < vectors; ++i) in[i] = load<T, Bytes>(x + i * lanes);
+    const int32_t* code = layer.code;
+    const T* theta = layer.theta;
+    for (int64_t k = begin; k < end; ++k) {
+        T* y = reinterpret_cast<T*>(panel + static_cast<uintptr_t>(row_of(code[k])) * PanelBytes);
+        if constexpr (Prefetch) {
+            const int64_t ahead = k + kPrefetchAhead < last ? k + kPrefetchAhead : last;
+            const uintptr_t next = panel + static_cast<uintptr_t>(row_of(code[ahead])) * PanelBytes;
+            for (int line = 0; line < PanelBytes; line += 64)
+                __builtin_prefetch(reinterpret_cast<const void*>(next + line), 1);
+        }
+        const V weight = weight_splat<T, Bytes>(theta + k, code + k);
+        for (int i = 0; i < vectors; ++i) {
+            // A separate multiplication and addition: on AMD's cores a fused one that ends in a store takes half as
+            // long again, because its third operand and the store share a port.
+            V product = weight * in[i];
+            keep_apart(product);
+            store<T, Bytes>(y + i * lanes, load<T, Bytes>(y + i * lanes) + product);
         }
     }
-    window.clear();
 }
 
 // Rows of the panel start at the bias.
@@ -53,42 +49,31 @@ static void start_panel(T* panel, const T* bias, int64_t rows) {
 }
 
 // One tile of rows [first_row, end_row) for up to W samples. `cursors` (null when the tile is the whole panel) holds
-// how far each column has come: rows are sorted, so every tile continues where the one before it stopped. Within the
-// tile, a block of columns goes through `strip_rows` rows at a time, which is fewer where columns are full enough for
-// that: those rows then stay in the first-level cache.
+// how far each column has come: rows are sorted, so every tile continues where the one before it stopped.
 template <class T, int PanelBytes, bool Prefetch>
 static void forward_tile(const Layer<T>& layer, const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t samples,
-                         const T* bias, T* panel, int64_t first_row, int64_t end_row, int64_t strip_rows,
-                         int32_t* cursors) {
+                         const T* bias, T* panel, int64_t first_row, int64_t end_row, int32_t* cursors) {
     constexpr int W = PanelBytes / sizeof(T);
     alignas(64) T block[kBlockColumns * W];
-    int64_t next[kBlockColumns];
-    Window<T, PanelBytes> window(layer, first_row);
     start_panel<T, PanelBytes>(panel, bias ? bias + first_row : nullptr, end_row - first_row);
+    const uintptr_t origin = reinterpret_cast<uintptr_t>(panel) - static_cast<uintptr_t>(first_row) * PanelBytes;
     for (int64_t first = 0; first < layer.n_in; first += kBlockColumns) {
-        const int64_t columns = std::min(kBlockColumns, layer.n_in - first);
-        if (layer.begin(first) == layer.begin(first + columns)) continue;
+        const int64_t columns = layer.n_in - first < kBlockColumns ? layer.n_in - first : kBlockColumns;
+        const int64_t block_end = layer.begin(first + columns);
+        if (layer.begin(first) == block_end) continue;
         pack<T, PanelBytes>(x + first, x_stride, samples, columns, block);
-        for (int64_t c = 0; c < columns; ++c)
-            next[c] = layer.begin(first + c) + (cursors != nullptr ? cursors[first + c] : 0);
-        for (int64_t strip = first_row; strip < end_row; strip += strip_rows) {
-            const int64_t strip_end = std::min(strip + strip_rows, end_row);
-            for (int64_t c = 0; c < columns; ++c) {
-                const int64_t end = layer.begin(first + c + 1);
-                const int64_t stop = strip_end == layer.n_out ? end : stop_before(layer, next[c], end, strip_end);
-                for (int64_t k = next[c]; k < stop;) {
-                    if (!window.fits(1)) scatter_window<T, PanelBytes, Prefetch>(window, block, panel);
-                    const int64_t more = std::min<int64_t>(stop - k, kWindow - window.count);
-                    window.add(c, k, more, false);
-                    k += more;
-                }
-                next[c] = stop;
+        int64_t end = layer.begin(first);
+        for (int64_t c = 0; c < columns; ++c) {
+            int64_t begin = end;
+            end = layer.begin(first + c + 1);
+            int64_t stop = end;
+            if (cursors != nullptr) {
+                begin += cursors[first + c];
+                stop = begin;
+                while (stop < end && row_of(layer.code[stop]) < end_row) ++stop;
+                cursors[first + c] += static_cast<int32_t>(stop - begin);
             }
-        }
-        scatter_window<T, PanelBytes, Prefetch>(window, block, panel);
-        if (cursors != nullptr) {
-            for (int64_t c = 0; c < columns; ++c)
-                cursors[first + c] = static_cast<int32_t>(next[c] - layer.begin(first + c));
+            scatter_column<T, PanelBytes, Prefetch>(layer, begin, stop, end - 1, block + c * W, origin);
         }
     }
     unpack<T, PanelBytes>(panel, samples, end_row - first_row, y + first_row, y_stride);
@@ -99,7 +84,7 @@ template <class T, int PanelBytes>
 static void forward_panel(const Layer<T>& layer, const T* x, int64_t x_stride, T* y, int64_t y_stride,
                           int64_t samples, const T* bias, int64_t tile_bytes) {
     const int64_t rows = round_up(layer.n_out, kPanelRound);
-    const int64_t tile_rows = std::min(rows, tile_bytes / PanelBytes / kPanelRound * kPanelRound);
+    const int64_t tile_rows = rows_per_tile(layer, PanelBytes, tile_bytes);
     T* panel = static_cast<T*>(scratch(Scratch::panel, static_cast<size_t>(tile_rows) * PanelBytes));
     int32_t* cursors = nullptr;
     if (tile_rows < rows) {
@@ -107,18 +92,12 @@ static void forward_panel(const Layer<T>& layer, const T* x, int64_t x_stride, T
         cursors = static_cast<int32_t*>(scratch(Scratch::cursors, bytes));
         std::memset(cursors, 0, bytes);
     }
-    // Connections of a column within a strip that fits the first-level cache.
-    const int64_t cache_rows = kStripBytesInCache / PanelBytes;
-    const bool strips = layer.connections() * cache_rows >= kStripConnections * layer.n_in * layer.n_out;
-    const int64_t strip_rows = strips ? cache_rows : tile_rows;
     for (int64_t first = 0; first < layer.n_out; first += tile_rows) {
         const int64_t end = std::min(first + tile_rows, layer.n_out);
         if (tile_rows * PanelBytes > kPrefetchBytes)
-            forward_tile<T, PanelBytes, true>(layer, x, x_stride, y, y_stride, samples, bias, panel, first, end,
-                                              strip_rows, cursors);
+            forward_tile<T, PanelBytes, true>(layer, x, x_stride, y, y_stride, samples, bias, panel, first, end, cursors);
         else
-            forward_tile<T, PanelBytes, false>(layer, x, x_stride, y, y_stride, samples, bias, panel, first, end,
-                                              strip_rows, cursors);
+            forward_tile<T, PanelBytes, false>(layer, x, x_stride, y, y_stride, samples, bias, panel, first, end, cursors);
     }
 }
 

@@ -151,14 +151,14 @@ static void adam_block(const wb_rule& rule, T* __restrict theta, const T* __rest
 
 // Noise and shrinkage, then what must be known about the result: whether a sign bit is set, and the largest
 // magnitude as an integer, which orders like the number and puts infinity and NaN on top.
-template <class T, class Bits>
+template <class T>
 struct Walked {
-    Bits signs = 0, largest = 0;
+    Bits<T> signs = 0, largest = 0;
 };
 
-template <class T, class Bits>
-static Walked<T, Bits> walk_block(T* __restrict theta, T shrink, T noise_std, const float* __restrict noise, bool clamp,
-                                  int64_t n) {
+template <class T>
+static Walked<T> walk_block(T* __restrict theta, T shrink, T noise_std, const float* __restrict noise, bool clamp,
+                            int64_t n) {
     if (noise_std != 0) {
         for (int64_t i = 0; i < n; ++i) theta[i] = (theta[i] - shrink) + noise_std * static_cast<T>(noise[i]);
     } else if (shrink != 0) {
@@ -167,11 +167,11 @@ static Walked<T, Bits> walk_block(T* __restrict theta, T shrink, T noise_std, co
     if (clamp) {
         for (int64_t i = 0; i < n; ++i) theta[i] = theta[i] < 0 ? T(0) : theta[i];
     }
-    Walked<T, Bits> result;
+    Walked<T> result;
     for (int64_t i = 0; i < n; ++i) {
-        Bits bits;
+        Bits<T> bits;
         std::memcpy(&bits, theta + i, sizeof bits);
-        const Bits magnitude = bits & std::numeric_limits<Bits>::max();
+        const Bits<T> magnitude = bits & std::numeric_limits<Bits<T>>::max();
         result.signs |= bits;
         result.largest = result.largest > magnitude ? result.largest : magnitude;
     }
@@ -188,9 +188,8 @@ static void find_dead(const T* theta, int64_t from, int64_t to, std::vector<int6
 template <class T>
 static bool update_range(const wb_rule& rule, const UpdateArrays<T>& arrays, const BiasCorrection<T>& table, int64_t from,
                          int64_t to, double shrink, double noise_std, std::vector<int64_t>& dead) {
-    using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
     const T infinity = std::numeric_limits<T>::infinity();
-    Bits infinite;
+    Bits<T> infinite;
     std::memcpy(&infinite, &infinity, sizeof infinite);
     BlockCorrection<T> correction;
     float noise[kUpdateBlock + 32];
@@ -214,9 +213,9 @@ static bool update_range(const wb_rule& rule, const UpdateArrays<T>& arrays, con
         if (noisy)
             normal_groups(rule.seed, rule.stream, static_cast<uint64_t>(rule.step), static_cast<uint64_t>(k / 32),
                           (end + 31) / 32 - k / 32, noise);
-        const auto walked = walk_block<T, Bits>(theta, rule.bound ? static_cast<T>(shrink) : T(0),
-                                                noisy ? static_cast<T>(noise_std) : T(0), noise + k % 32,
-                                                rule.bound && rule.clamp, n);
+        const auto walked = walk_block<T>(theta, rule.bound ? static_cast<T>(shrink) : T(0),
+                                          noisy ? static_cast<T>(noise_std) : T(0), noise + k % 32,
+                                          rule.bound && rule.clamp, n);
         not_finite |= walked.largest >= infinite;
         if (rule.bound && walked.signs < 0) find_dead(arrays.theta, k, end, dead);
         k = end;

@@ -21,7 +21,7 @@ def _compare(layer: wb.SparseLinear, x: torch.Tensor, tolerance: float) -> None:
     y.backward(upstream)
     expected.backward(upstream)
     assert torch.allclose(mine.grad, theirs.grad, rtol=tolerance, atol=tolerance)
-    code, colptr = layer.wiring.layer_index(0)
+    code, colptr = layer.wiring.code, layer.wiring.colptr
     columns = torch.repeat_interleave(torch.arange(layer.in_features), colptr.diff())
     signs = torch.where(code < 0, -1.0, 1.0).to(x.dtype)
     at_active = dense.grad[(code & 0x7FFFFFFF).long(), columns] * signs
@@ -96,6 +96,13 @@ def test_newborns_get_a_gradient(implementation):
         layer.wiring.theta.zero_()
     layer(torch.ones(2, 8)).sum().backward()
     assert (layer.wiring.theta.grad != 0).all()
+
+
+def test_second_derivatives_are_refused():
+    layer = wb.SparseLinear(4, 4, budget=5)
+    y = layer(torch.ones(1, 4, requires_grad=True)).square().sum()
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(y, layer.wiring.theta, create_graph=True)
 
 
 def test_wrong_width_is_refused(implementation):

@@ -50,10 +50,20 @@ class Bridge:
         for wiring in self.wirings:
             wiring.theta.grad = None
         try:
-            self.optimizer.step()
+            if self._has_other_work():
+                self.optimizer.step()
+            else:
+                # What torch's lr schedulers note when step() is called; they warn if it never was.
+                self.optimizer._opt_called = True  # type: ignore[attr-defined]
         finally:
             for wiring, grad in zip(self.wirings, grads, strict=True):
                 wiring.theta.grad = grad
+
+    def _has_other_work(self) -> bool:
+        """Whether anything but θ has a gradient, or anyone waits for the optimiser's step to be called."""
+        if self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks:
+            return True
+        return any(p.grad is not None for group in self.optimizer.param_groups for p in group["params"])
 
     def rule(self, number: int, group: dict[str, Any]) -> Rule:
         """The numbers of this step, from the group as a scheduler has left it."""

@@ -22,10 +22,9 @@ that newborns of a global budget may also be spread over the layers by their ini
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn, optim
 
 from wirebound import ops
@@ -44,6 +43,7 @@ def deep_r_step(
     wiring: Wiring,
     bridge: Bridge,
     number: int,
+    group: dict[str, Any],
     walks: list[Walk],
     step: int,
     *,
@@ -51,7 +51,6 @@ def deep_r_step(
     shares: list[float] | None,
 ) -> tuple[list[int], list[int]]:
     """Algorithm 1 for one wiring, after torch has stepped the rest of the model; (born, died) of each layer."""
-    group = bridge.group(wiring)
     dead: Tensor = ops.update_(
         wiring.theta.detach(),
         wiring.theta.grad,
@@ -106,32 +105,31 @@ class DeepR(Method):
         names = [shape.name for shape in self.shapes]
         self.l1 = schedule.per_layer("l1", l1, names)
         self.temperature = schedule.per_layer("temperature", temperature, names)
+        self.rates_are_one = all(not isinstance(rate, Sequence | Mapping) for rate in (l1, temperature))
         self.rewire_every = rewire_every
         self.newborns = newborns
+        # The layers' initial shares, where newborns follow them; one layer has nothing to share.
+        self.shares: list[list[float] | None] = [
+            None if newborns == "uniform" or len(w.layers) == 1 else [float(n) for n in w.initial_counts.tolist()]
+            for w in self.wirings
+        ]
+        self.budget = sum(w.budget for w in self.wirings)
         self.steps = 0
         for wiring in self.wirings:
             wiring.bind_signs_()
 
-    def shares(self, wiring: Wiring) -> list[float] | None:
-        """The layers' initial shares where newborns follow them; one layer has nothing to share."""
-        if self.newborns == "uniform" or len(wiring.layers) == 1:
-            return None
-        return [float(n) for n in wiring.initial_counts.tolist()]
-
     def walks(self, wiring: Wiring, first_layer: int, step: int, lr: float) -> list[Walk]:
         """ηα and √(2ηT) of this step: one walk for all connections, or one for each layer where layers differ."""
-        layers = range(first_layer, first_layer + len(wiring.layers))
         values = []
-        for i in layers:
+        for i in range(first_layer, first_layer + (1 if self.rates_are_one else len(wiring.layers))):
             l1 = schedule.at("l1", self.l1[i], step, lr)
             temperature = schedule.at("temperature", self.temperature[i], step, lr)
             values.append((lr * l1, math.sqrt(2 * lr * temperature)))
-        if all(value == values[0] for value in values):
+        if self.rates_are_one or all(value == values[0] for value in values):
             return [Walk(0, wiring.budget, *values[0])]
         bounds = wiring.bounds
         return [Walk(bounds[i], bounds[i + 1], *value) for i, value in enumerate(values)]
 
-    @torch.no_grad()
     def step(self) -> StepInfo:
         self.steps += 1
         rewire = self.steps % self.rewire_every == 0
@@ -143,22 +141,22 @@ class DeepR(Method):
             if wiring.theta.grad is None:  # not part of this loss: as torch does, leave it alone
                 born = [0] * len(wiring.layers)
             else:
-                lr = float(self.bridge.group(wiring)["lr"])
-                walks = self.walks(wiring, first_layer, self.steps, lr)
+                group = self.bridge.group(wiring)
+                walks = self.walks(wiring, first_layer, self.steps, float(group["lr"]))
                 born, _ = deep_r_step(
                     wiring,
                     self.bridge,
                     number,
+                    group,
                     walks,
                     self.steps,
                     rewire=rewire,
-                    shares=self.shares(wiring),
+                    shares=self.shares[number],
                 )
             active += wiring.layer_active
             rewired += born
             first_layer += len(wiring.layers)
-        budget = sum(w.budget for w in self.wirings)
-        return StepInfo(self.steps, sum(active), budget, sum(rewired), self.shapes, active, rewired)
+        return StepInfo(self.steps, sum(active), self.budget, sum(rewired), self.shapes, active, rewired)
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "born": [born.clone() for born in self.bridge.born]}

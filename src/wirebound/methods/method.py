@@ -58,7 +58,9 @@ class Method(ABC):
         """One step of training from the gradients that ``backward`` left; call it instead of ``optimizer.step()``."""
 
     def zero_grad(self) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
 
     def state_dict(self) -> dict[str, Any]:
         """What the next step needs beside the model's and the optimiser's own state."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,18 +18,18 @@ class _SparseLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, theta: Tensor, bias: Tensor | None, layer: SparseLinear) -> Tensor:
-        code, colptr = layer.wiring.layer_index(layer.part)
         ctx.save_for_backward(x, theta)
-        ctx.index = (code, colptr)
-        return ops.linear_forward(x, theta, code, colptr, layer.out_features, bias)
+        ctx.index = index = layer.fast_wiring.layer_index(layer.part)
+        return ops.linear_forward(x, theta, index, layer.out_features, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         (dy,) = grads
+        if torch.is_grad_enabled():  # create_graph=True: our gradients would be constants in that graph
+            raise RuntimeError("SparseLinear has no second derivative: use create_graph=False")
         x, theta = ctx.saved_tensors
-        code, colptr = ctx.index
         need_dx, need_dtheta, need_dbias = ctx.needs_input_grad[:3]
-        dx, dtheta = ops.linear_backward(x, dy, theta, code, colptr, need_dx, need_dtheta)
+        dx, dtheta = ops.linear_backward(x, dy, theta, ctx.index, need_dx, need_dtheta)
         dbias = dy.sum(0) if need_dbias else None
         return dx, dtheta, dbias, None
 
@@ -73,16 +73,17 @@ class SparseLinear(SparseLayer):
         self.attach(wiring, part, owner=owner)
 
     def forward(self, x: Tensor) -> Tensor:
+        theta = self.fast_wiring.layer_theta(self.part)
         if x.shape[-1] != self.in_features:
             raise ValueError(f"the last dimension of the input (={x.shape[-1]}) must be in_features (={self.in_features})")
-        theta = self.wiring.layer_theta(self.part)
-        if x.dtype != theta.dtype:
+        if x.dtype is not theta.dtype:
             if not torch.is_autocast_enabled(x.device.type):
                 raise ValueError(f"the dtype of the input (={x.dtype}) must be that of the layer (={theta.dtype})")
             x = x.to(theta.dtype)  # sparse layers compute in the precision of their parameters
-        flat = x if x.dim() == 2 else x.reshape(-1, self.in_features)
-        y: Tensor = _SparseLinear.apply(flat, theta, self.bias, self)
-        return y if x.dim() == 2 else y.view(*x.shape[:-1], self.out_features)
+        if x.dim() == 2:
+            return cast(Tensor, _SparseLinear.apply(x, theta, self.bias, self))
+        y = _SparseLinear.apply(x.reshape(-1, self.in_features), theta, self.bias, self)
+        return cast(Tensor, y.view(*x.shape[:-1], self.out_features))
 
     def dense_twin(self) -> nn.Linear:
         theta = self.wiring.theta

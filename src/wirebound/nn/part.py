@@ -17,14 +17,17 @@ class SparseLayer(nn.Module):
     """
 
     wiring: Wiring
+    fast_wiring: Wiring
     part: int
 
     def attach(self, wiring: Wiring, part: int, *, owner: bool) -> None:
         self.part = part
+        # Past nn.Module's registration: plain attributes, which copying and pickling keep identical. The second is
+        # for the forward pass, where looking a submodule up takes longer than the work of a small layer.
+        object.__setattr__(self, "fast_wiring", wiring)
         if owner:
             self.wiring = wiring
         else:
-            # Past nn.Module's registration: a plain attribute, which copying and pickling keep identical.
             object.__setattr__(self, "wiring", wiring)
 
     @property

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from wirebound.ops import native, reference_linear, reference_rewire, reference_update
-from wirebound.ops.layout import Geometry
+from wirebound.ops.layout import Geometry, LayerIndex
 from wirebound.ops.rule import Kind, Rule, State, Walk
 
 __all__ = [
     "Geometry",
     "Kind",
+    "LayerIndex",
     "Rule",
     "State",
     "Walk",
@@ -31,6 +32,7 @@ __all__ = [
     "uses_native",
 ]
 
+_NATIVE_DTYPES = (torch.float32, torch.float64)
 _allowed = True
 
 
@@ -54,34 +56,28 @@ def use(implementation: str) -> Iterator[None]:
 
 def uses_native(tensor: Tensor) -> bool:
     """Whether ops on this tensor run in the C++ kernels."""
-    return (
-        _allowed
-        and tensor.device.type == "cpu"
-        and tensor.dtype in (torch.float32, torch.float64)
-        and native.available()
-    )
+    return _allowed and tensor.is_cpu and tensor.dtype in _NATIVE_DTYPES and native.available()
 
 
 def linear_forward(
-    x: Tensor, theta: Tensor, code: Tensor, colptr: Tensor, n_out: int, bias: Tensor | None
+    x: Tensor, theta: Tensor, index: LayerIndex, n_out: int, bias: Tensor | None
 ) -> Tensor:
     """y = x Wᵀ + bias for x of shape [batch, n_in] and the sparse W of one layer."""
     implementation = native if uses_native(theta) else reference_linear
-    return implementation.linear_forward(x, theta, code, colptr, n_out, bias)
+    return implementation.linear_forward(x, theta, index, n_out, bias)
 
 
 def linear_backward(
     x: Tensor,
     dy: Tensor,
     theta: Tensor,
-    code: Tensor,
-    colptr: Tensor,
+    index: LayerIndex,
     need_dx: bool,
     need_dtheta: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients to the input and to θ at the active positions."""
     implementation = native if uses_native(theta) else reference_linear
-    return implementation.linear_backward(x, dy, theta, code, colptr, need_dx, need_dtheta)
+    return implementation.linear_backward(x, dy, theta, index, need_dx, need_dtheta)
 
 
 def update_(

@@ -7,11 +7,34 @@ position, which makes the column pointers a complete index.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+class LayerIndex(NamedTuple):
+    """Where one layer stands in the arrays of its wiring: connections start .. end, columns first .. last.
+
+    Slices are made only when asked for: the kernels take addresses.
+    """
+
+    code: Tensor
+    colptr: Tensor
+    start: int
+    end: int
+    first: int
+    last: int
+
+    def layer_code(self) -> Tensor:
+        return self.code[self.start : self.end]
+
+    def layer_colptr(self) -> Tensor:
+        """Column pointers of the layer, which keep counting from the start of the wiring."""
+        return self.colptr[self.first : self.last + 1]
+
 
 ROW_MASK = 0x7FFFFFFF
 MAX_ROWS = 1 << 31
@@ -51,21 +74,21 @@ class Geometry:
     def layers(self) -> int:
         return len(self.n_out)
 
-    @property
+    @functools.cached_property
     def sizes(self) -> tuple[int, ...]:
         """Possible connections of each layer."""
         return tuple(rows * columns for rows, columns in zip(self.n_out, self.n_in, strict=True))
 
-    @property
+    @functools.cached_property
     def possible(self) -> int:
         return sum(self.sizes)
 
-    @property
+    @functools.cached_property
     def column_start(self) -> tuple[int, ...]:
         """First column of each layer among all columns, and the number of all columns at the end."""
         return tuple(accumulate(self.n_in, initial=0))
 
-    @property
+    @functools.cached_property
     def position_start(self) -> tuple[int, ...]:
         """First position of each layer among all positions, and the number of all positions at the end."""
         return tuple(accumulate(self.sizes, initial=0))

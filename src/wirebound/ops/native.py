@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from wirebound.ops import library, structs
-from wirebound.ops.layout import Geometry
+from wirebound.ops.layout import Geometry, LayerIndex
 from wirebound.ops.rule import Kind, Rule, State, Walk, not_finite
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
+_NONE = torch.empty(0, dtype=torch.int64)
 _MIN_DEAD = 1024  # room for the indices of the dead; more than that is asked for a second time
 
 
+_LIBRARY = library.load()
+
+
 def available() -> bool:
-    return library.load() is not None
+    return _LIBRARY is not None
 
 
-def _function(name: str, dtype: torch.dtype) -> ctypes._NamedFuncPointer:
-    function: ctypes._NamedFuncPointer = getattr(library.load(), f"{name}_{_SUFFIX[dtype]}")
-    return function
+def _functions(name: str) -> dict[torch.dtype, Any]:
+    return {dtype: getattr(_LIBRARY, f"{name}_{suffix}", None) for dtype, suffix in _SUFFIX.items()}
+
+
+# Looked up once: at small batches a step is mostly the overhead of its calls.
+_LINEAR_FORWARD = _functions("wb_linear_forward")
+_LINEAR_BACKWARD = _functions("wb_linear_backward")
+_UPDATE = _functions("wb_update")
+_DEAD = _functions("wb_dead")
 
 
 def _address(tensor: Tensor | None) -> int | None:
@@ -36,12 +48,12 @@ def _row_major(tensor: Tensor) -> Tensor:
 
 
 def linear_forward(
-    x: Tensor, theta: Tensor, code: Tensor, colptr: Tensor, n_out: int, bias: Tensor | None
+    x: Tensor, theta: Tensor, index: LayerIndex, n_out: int, bias: Tensor | None
 ) -> Tensor:
     x = _row_major(x)
     batch, n_in = x.shape
     y = x.new_empty(batch, n_out)
-    _function("wb_linear_forward", theta.dtype)(
+    _LINEAR_FORWARD[theta.dtype](
         x.data_ptr(),
         x.stride(0),
         y.data_ptr(),
@@ -49,8 +61,8 @@ def linear_forward(
         batch,
         n_in,
         n_out,
-        colptr.data_ptr(),
-        code.data_ptr(),
+        index.colptr.data_ptr() + 8 * index.first,
+        index.code.data_ptr() + 4 * index.start,
         theta.data_ptr(),
         _address(bias),
         torch.get_num_threads(),
@@ -62,8 +74,7 @@ def linear_backward(
     x: Tensor,
     dy: Tensor,
     theta: Tensor,
-    code: Tensor,
-    colptr: Tensor,
+    index: LayerIndex,
     need_dx: bool,
     need_dtheta: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
@@ -71,7 +82,7 @@ def linear_backward(
     batch, n_in = x.shape
     dx = torch.empty_like(x, memory_format=torch.contiguous_format) if need_dx else None
     dtheta = torch.empty_like(theta) if need_dtheta else None
-    _function("wb_linear_backward", theta.dtype)(
+    _LINEAR_BACKWARD[theta.dtype](
         x.data_ptr(),
         x.stride(0),
         dy.data_ptr(),
@@ -82,12 +93,31 @@ def linear_backward(
         batch,
         n_in,
         dy.shape[1],
-        colptr.data_ptr(),
-        code.data_ptr(),
+        index.colptr.data_ptr() + 8 * index.first,
+        index.code.data_ptr() + 4 * index.start,
         theta.data_ptr(),
         torch.get_num_threads(),
     )
     return dx, dtheta
+
+
+@functools.lru_cache(maxsize=64)
+def _c_rule(rule: Rule) -> structs.Rule:
+    """The rule as the kernel reads it; what changes in every step is filled in by the caller."""
+    return structs.Rule(
+        kind=rule.kind,
+        nesterov=rule.nesterov,
+        fresh=rule.fresh,
+        decoupled=rule.decoupled,
+        maximize=rule.maximize,
+        lr=rule.lr,
+        momentum=rule.momentum,
+        dampening=rule.dampening,
+        weight_decay=rule.weight_decay,
+        beta1=rule.beta1,
+        beta2=rule.beta2,
+        eps=rule.eps,
+    )
 
 
 def update_(
@@ -103,33 +133,17 @@ def update_(
     sign_bound: bool,
     clamp: bool,
 ) -> Tensor:
-    c_rule = structs.Rule(
-        kind=rule.kind,
-        nesterov=rule.nesterov,
-        fresh=rule.fresh,
-        decoupled=rule.decoupled,
-        maximize=rule.maximize,
-        bound=sign_bound,
-        clamp=clamp,
-        stream=stream,
-        seed=seed,
-        step=step,
-        lr=rule.lr,
-        momentum=rule.momentum,
-        dampening=rule.dampening,
-        weight_decay=rule.weight_decay,
-        beta1=rule.beta1,
-        beta2=rule.beta2,
-        eps=rule.eps,
-    )
-    c_walks = (structs.Walk * len(walks))(*((w.first, w.last, w.shrink, w.noise_std) for w in walks))
+    c_rule = _c_rule(rule)
+    c_rule.bound, c_rule.clamp = sign_bound, clamp
+    c_rule.stream, c_rule.seed, c_rule.step = stream, seed, step
+    c_walks = (structs.Walk * len(walks))(*walks)
     count = theta.numel()
     dead = torch.empty(min(count, max(_MIN_DEAD, count // 64)), dtype=torch.int64)
     bad = ctypes.c_int32()
     if grad is not None:
         grad = grad.contiguous()
     first_moment = state.exp_avg if rule.kind is Kind.ADAM else state.momentum
-    found = _function("wb_update", theta.dtype)(
+    found = _UPDATE[theta.dtype](
         ctypes.byref(c_rule),
         count,
         theta.data_ptr(),
@@ -150,14 +164,21 @@ def update_(
         raise not_finite(step)
     if found > dead.numel():
         dead = torch.empty(found, dtype=torch.int64)
-        _function("wb_dead", theta.dtype)(theta.data_ptr(), count, dead.data_ptr(), found)
-    return dead[:found]
+        _DEAD[theta.dtype](theta.data_ptr(), count, dead.data_ptr(), found)
+    return dead[:found] if found else _NONE
 
 
 def _bits(value: float, dtype: torch.dtype) -> int:
     """A number of this dtype as the integer with the same bytes."""
     number = torch.tensor([value], dtype=dtype)
     return int(number.view(torch.int32 if number.element_size() == 4 else torch.int64))
+
+
+@functools.lru_cache(maxsize=256)
+def _c_shapes(geometry: Geometry) -> tuple[Any, Any, Any]:
+    """An array type with one integer for each layer, and the shapes in it."""
+    longs = ctypes.c_int64 * geometry.layers
+    return longs, longs(*geometry.n_in), longs(*geometry.n_out)
 
 
 def rewire_(
@@ -172,17 +193,17 @@ def rewire_(
     shares: Sequence[float] | None,
 ) -> tuple[list[int], list[int]]:
     layers = geometry.layers
-    longs = ctypes.c_int64 * layers
+    longs, n_in, n_out = _c_shapes(geometry)
     c_riders = (structs.Rider * len(riders))(
         *((t.data_ptr(), t.element_size(), _bits(fill, t.dtype) if fill else 0) for t, fill in riders)
     )
     born, died = longs(), longs()
-    function = library.load().wb_rewire  # type: ignore[union-attr]
-    function(
+    assert _LIBRARY is not None
+    _LIBRARY.wb_rewire(
         code.numel(),
         layers,
-        longs(*geometry.n_in),
-        longs(*geometry.n_out),
+        n_in,
+        n_out,
         colptr.data_ptr(),
         code.data_ptr(),
         c_riders,

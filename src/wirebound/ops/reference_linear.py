@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from wirebound.ops.layout import rows_of, signs_of
+from wirebound.ops.layout import LayerIndex, rows_of, signs_of
 
 _CHUNK_ELEMENTS = 1 << 22  # batch x connections gathered at a time, so that scratch does not grow with K
 
@@ -24,9 +24,10 @@ def _chunk(batch: int) -> int:
     return max(1, _CHUNK_ELEMENTS // max(1, batch))
 
 
-def linear_forward(x: Tensor, theta: Tensor, code: Tensor, colptr: Tensor, n_out: int, bias: Tensor | None) -> Tensor:
+def linear_forward(x: Tensor, theta: Tensor, index: LayerIndex, n_out: int, bias: Tensor | None) -> Tensor:
     """y = x Wᵀ + bias, W[row, column] = sign · θ. x is [batch, n_in]."""
     batch, connections = x.shape[0], theta.numel()
+    code, colptr = index.layer_code(), index.layer_colptr()
     rows, columns = rows_of(code), _columns(colptr, connections)
     weight = theta * signs_of(code, theta.dtype)
     y = x.new_zeros(n_out, batch)
@@ -43,13 +44,13 @@ def linear_backward(
     x: Tensor,
     dy: Tensor,
     theta: Tensor,
-    code: Tensor,
-    colptr: Tensor,
+    index: LayerIndex,
     need_dx: bool,
     need_dtheta: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients to the input and to θ: dθ = sign · Σ_batch x · dy at the active positions only."""
     batch, connections = x.shape[0], theta.numel()
+    code, colptr = index.layer_code(), index.layer_colptr()
     rows, columns = rows_of(code), _columns(colptr, connections)
     signs = signs_of(code, theta.dtype)
     dx = x.new_zeros(x.shape[1], batch) if need_dx else None

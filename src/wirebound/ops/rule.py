@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -45,8 +46,7 @@ class State:
     born: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class Walk:
+class Walk(NamedTuple):
     """The rest of the line of Algorithm 1, for connections first .. last: − ηα + √(2ηT) ν."""
 
     first: int

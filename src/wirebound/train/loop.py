@@ -184,7 +184,7 @@ class _Run:
         first: tuple[str, SparseLayer] | None = next(sparse_layers(self.model), None)
         if folder is None or first is None:
             return
-        _, colptr = first[1].wiring.layer_index(first[1].part)
+        colptr = first[1].wiring.layer_index(first[1].part).layer_colptr()
         folder.metric("wiring", epoch=epoch, step=step, inputs=colptr.diff().tolist(), shape=list(shape))
 
     def _tell(self, step: int, steps: int, epoch: int, loss: float, accuracy: float | None) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from wirebound import ops
 from wirebound.core import mapping
 from wirebound.ops import philox
-from wirebound.ops.layout import Geometry, rows_of
+from wirebound.ops.layout import Geometry, LayerIndex, rows_of
 from wirebound.wiring import init as initial
 
 
@@ -121,6 +121,7 @@ class Wiring(nn.Module):
         self.sign_bound = True
         self._bounds: list[int] | None = None
         self._split: tuple[tuple[int, bool], tuple[Tensor, ...]] | None = None
+        self._indices: dict[int, LayerIndex] = {}
 
     # What it is
 
@@ -180,29 +181,32 @@ class Wiring(nn.Module):
         All layers of a wiring share one split of θ in each forward pass, so that its backward is one concatenation
         instead of a K-long tensor of zeros for every layer.
         """
+        theta = self._parameters["theta"]
+        assert theta is not None
         if len(self.layers) == 1:
-            return self.theta
-        key = (self.theta._version, torch.is_grad_enabled())
+            return theta
+        key = (theta._version, torch.is_grad_enabled())
         if self._split is None or self._split[0] != key:
-            self._split = (key, self.theta.split(self.layer_active))
+            self._split = (key, theta.split(self.layer_active))
         return self._split[1][part]
 
-    def layer_index(self, part: int) -> tuple[Tensor, Tensor]:
-        """(code, colptr) of one layer; colptr keeps counting from the start of the wiring."""
-        first, last = self.geometry.column_start[part : part + 2]
-        start, end = self.bounds[part : part + 2]
-        return self.code[start:end], self.colptr[first : last + 1]
+    def layer_index(self, part: int) -> LayerIndex:
+        """Where one layer's connections are."""
+        index = self._indices.get(part)
+        if index is None:
+            first, last = self.geometry.column_start[part : part + 2]
+            start, end = self.bounds[part : part + 2]
+            index = self._indices[part] = LayerIndex(self.code, self.colptr, start, end, first, last)
+        return index
 
     def layer_dense(self, part: int) -> Tensor:
         """The layer as a dense matrix [n_out, n_in]. Dense by nature: for export and for tests."""
-        code, colptr = self.layer_index(part)
-        start, end = self.bounds[part : part + 2]
-        shape = self.layers[part]
-        return mapping.scatter(self.theta.detach()[start:end], code, colptr, shape.n_out, shape.n_in)
+        index, shape = self.layer_index(part), self.layers[part]
+        theta = self.theta.detach()[index.start : index.end]
+        return mapping.scatter(theta, index.layer_code(), index.layer_colptr(), shape.n_out, shape.n_in)
 
     # What methods do to it
 
-    @torch.no_grad()
     def rewire_(
         self, dead: Tensor, riders: Sequence[tuple[Tensor, float]], step: int, shares: Sequence[float] | None
     ) -> tuple[list[int], list[int]]:
@@ -222,6 +226,8 @@ class Wiring(nn.Module):
             step,
             shares,
         )
+        if born != died:
+            self._indices = {}
         if self._bounds is not None and born != died:
             moved = 0
             for i in range(len(born)):
@@ -259,14 +265,15 @@ class Wiring(nn.Module):
             self.sign_bound = bool(sign_bound)
         self.seed, self.index = self.identity.tolist()
         self._bounds = self._split = None
+        self._indices = {}
 
     def _apply(self, fn: Any, recurse: bool = True) -> Wiring:
-        self._split = None  # its slices belong to the old storage
+        self._split, self._indices = None, {}  # their slices belong to the old storage
         return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
         # The split is a piece of an autograd graph: it belongs to one forward pass and cannot be copied or saved.
-        return {**self.__dict__, "_split": None}
+        return {**self.__dict__, "_split": None, "_indices": {}}
 
     def extra_repr(self) -> str:
         return f"budget={self.budget}, possible={self.possible}, layers={len(self.layers)}"

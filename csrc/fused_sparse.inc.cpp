@@ -1,0 +1,155 @@
+// Sparse layers of the fused step, on panels [feature][V * 8 samples].
+//
+// Thin layers have two or three connections a column: a loop over them would spend its time on mispredicted ends.
+// They are taken eight connections at a time whatever their column, which each of them then has to know. Thicker
+// layers go column by column and keep the column's samples in registers.
+
+// The part of a wiring that is one layer; connections are counted from the layer's first.
+struct SparsePart {
+    int64_t n_in, n_out, connections;
+    const int64_t* colptr;   // absolute, from the layer's first column
+    const int32_t* code;
+    const float* theta;
+    const int32_t* columns;  // column of each connection among those of the wiring, or null: column by column
+    int32_t first_column;
+    float* gradient;
+};
+
+struct Range {
+    int64_t begin, end;
+};
+
+template <int V>
+WB_INLINE void load_row(const float* panel, int64_t row, Floats8* to) {
+    for (int v = 0; v < V; ++v) to[v] = load<float, 32>(panel + (row * V + v) * 8);
+}
+
+// Eight connections, unpacked.
+struct Eight {
+    int32_t row[8], column[8];
+    float weight[8];
+    Ints8 sign;
+
+    WB_INLINE Eight(const SparsePart& part, int64_t k) {
+        const Ints8 code = load<int32_t, 32>(part.code + k);
+        sign = code & INT32_MIN;
+        store<int32_t, 32>(row, code & INT32_MAX);
+        store<int32_t, 32>(column, load<int32_t, 32>(part.columns + k) - part.first_column);
+        store<float, 32>(weight, (Floats8)((Ints8)load<float, 32>(part.theta + k) ^ sign));
+    }
+};
+
+// y += w x for connections [begin, end) of a thin layer.
+template <int V>
+static void forward_thin(const SparsePart& part, Range range, const float* x, float* y) {
+    const auto one = [&](int64_t column, int64_t row, float weight) {
+        for (int v = 0; v < V; ++v) {
+            float* to = y + (row * V + v) * 8;
+            store<float, 32>(to, load<float, 32>(to) + weight * load<float, 32>(x + (column * V + v) * 8));
+        }
+    };
+    int64_t k = range.begin;
+    for (; k + 8 <= range.end; k += 8) {
+        const Eight eight(part, k);
+        for (int i = 0; i < 8; ++i) one(eight.column[i], eight.row[i], eight.weight[i]);
+    }
+    for (; k < range.end; ++k)
+        one(part.columns[k] - part.first_column, row_of(part.code[k]), with_sign(part.theta[k], part.code[k]));
+}
+
+// gradient_k += sign_k x dy, and dx += w dy unless dx is null, for connections of a thin layer.
+template <int V, bool Dx>
+static void backward_thin(const SparsePart& part, Range range, const float* x, const float* dy, float* dx) {
+    const auto one = [&](int64_t column, int64_t row, float weight) {
+        Floats8 sum{};
+        for (int v = 0; v < V; ++v) {
+            const Floats8 d = load<float, 32>(dy + (row * V + v) * 8);
+            sum += d * load<float, 32>(x + (column * V + v) * 8);
+            if constexpr (Dx) {
+                float* to = dx + (column * V + v) * 8;
+                store<float, 32>(to, load<float, 32>(to) + weight * d);
+            }
+        }
+        return sum;
+    };
+    int64_t k = range.begin;
+    for (; k + 8 <= range.end; k += 8) {
+        const Eight eight(part, k);
+        Floats8 sums[8];
+        for (int i = 0; i < 8; ++i) sums[i] = one(eight.column[i], eight.row[i], eight.weight[i]);
+        const Floats8 signed_sums = (Floats8)((Ints8)sum_lanes(sums) ^ eight.sign);
+        store<float, 32>(part.gradient + k, load<float, 32>(part.gradient + k) + signed_sums);
+    }
+    for (; k < range.end; ++k) {
+        const int32_t code = part.code[k];
+        const Floats8 sum = one(part.columns[k] - part.first_column, row_of(code), with_sign(part.theta[k], code));
+        part.gradient[k] += with_sign(sum_lanes(sum), code);
+    }
+}
+
+template <int V>
+static void forward_thick(const SparsePart& part, const float* x, float* y) {
+    for (int64_t c = 0; c < part.n_in; ++c) {
+        Floats8 samples[V];
+        load_row<V>(x, c, samples);
+        const int64_t end = part.colptr[c + 1] - part.colptr[0];
+        for (int64_t k = part.colptr[c] - part.colptr[0]; k < end; ++k) {
+            const float weight = with_sign(part.theta[k], part.code[k]);
+            float* to = y + row_of(part.code[k]) * V * 8;
+            for (int v = 0; v < V; ++v) store<float, 32>(to + 8 * v, load<float, 32>(to + 8 * v) + weight * samples[v]);
+        }
+    }
+}
+
+template <int V, bool Dx>
+static void backward_thick(const SparsePart& part, const float* x, const float* dy, float* dx) {
+    for (int64_t c = 0; c < part.n_in; ++c) {
+        Floats8 samples[V], total[V] = {};
+        load_row<V>(x, c, samples);
+        const int64_t end = part.colptr[c + 1] - part.colptr[0];
+        const auto one = [&](int64_t k) {
+            const float weight = with_sign(part.theta[k], part.code[k]);
+            Floats8 sum{};
+            for (int v = 0; v < V; ++v) {
+                const Floats8 d = load<float, 32>(dy + (row_of(part.code[k]) * V + v) * 8);
+                sum += d * samples[v];
+                if constexpr (Dx) total[v] += weight * d;
+            }
+            return sum;
+        };
+        int64_t k = part.colptr[c] - part.colptr[0];
+        for (; k + 8 <= end; k += 8) {
+            Floats8 sums[8];
+            for (int i = 0; i < 8; ++i) sums[i] = one(k + i);
+            const Ints8 sign = load<int32_t, 32>(part.code + k) & INT32_MIN;
+            const Floats8 signed_sums = (Floats8)((Ints8)sum_lanes(sums) ^ sign);
+            store<float, 32>(part.gradient + k, load<float, 32>(part.gradient + k) + signed_sums);
+        }
+        for (; k < end; ++k) part.gradient[k] += with_sign(sum_lanes(one(k)), part.code[k]);
+        if constexpr (Dx) {
+            for (int v = 0; v < V; ++v) store<float, 32>(dx + (c * V + v) * 8, total[v]);
+        }
+    }
+}
+
+// `ranges` are the connections whose column is not zero in all samples; only a thin layer looks at them.
+template <int V>
+static void forward_sparse(const SparsePart& part, const std::vector<Range>& ranges, const float* x, float* y) {
+    if (part.columns == nullptr) return forward_thick<V>(part, x, y);
+    for (const Range& range : ranges) forward_thin<V>(part, range, x, y);
+}
+
+template <int V>
+static void backward_sparse(const SparsePart& part, const std::vector<Range>& ranges, const float* x, const float* dy,
+                            float* dx) {
+    if (part.columns == nullptr) {
+        if (dx) backward_thick<V, true>(part, x, dy, dx);
+        else backward_thick<V, false>(part, x, dy, dx);
+        return;
+    }
+    if (dx) std::memset(dx, 0, static_cast<size_t>(part.n_in * V * 8) * sizeof(float));
+    for (const Range& range : ranges) {
+        if (dx) backward_thin<V, true>(part, range, x, dy, dx);
+        else backward_thin<V, false>(part, range, x, dy, dx);
+    }
+}

@@ -1,0 +1,104 @@
+"""Rewiring with Adam's state riding along, as a share of the layer's forward and backward pass."""
+
+from __future__ import annotations
+
+import copy
+from itertools import cycle
+
+import torch
+from torch import Tensor
+
+from wirebound import ops
+from wirebound.bench import ours
+from wirebound.bench.results import Goal, Measurement, Section, Settings, Table, WrongAnswerError
+from wirebound.bench.timing import race, threads
+from wirebound.bench.workload import Problem, Workload
+from wirebound.ops import philox
+from wirebound.ops.philox import Stream
+from wirebound.wiring import Wiring
+
+SHARE = 1000  # one in so many connections is replaced
+BATCH = 32
+GOAL = 10.0  # per cent
+# (side of a square layer, K); the goal is judged on the first layer of each K.
+LAYERS = ((1024, 100_000), (10_000, 100_000), (10_000, 1_000_000), (4096, 1_000_000), (100_000, 1_000_000))
+
+
+class Rewired:
+    """A wiring with Adam's arrays, in which other connections die in every call."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+        count = wiring.budget
+        self.riders: list[tuple[Tensor, float]] = [
+            (torch.zeros(count), 0.0),
+            (torch.zeros(count), 0.0),
+            (torch.zeros(count, dtype=torch.int32), 1.0),
+        ]
+        n_dead = max(1, count // SHARE)
+        cpu = torch.device("cpu")
+        self.dead = [philox.sample_sorted(count, n_dead, 0, int(Stream.OTHER), i, cpu) for i in range(16)]
+        self._next = cycle(self.dead)
+        self.steps = 0
+
+    def rewire(self) -> None:
+        self.steps += 1
+        riders = [*self.riders[:2], (self.riders[2][0], float(self.steps))]
+        self.wiring.rewire_(next(self._next), riders, self.steps, None)
+
+
+def check_rewire(wiring: Wiring) -> None:
+    """Kernel and reference give the same wiring, to the bit."""
+    results = []
+    for implementation in ("reference", "native"):
+        mine = Rewired(copy.deepcopy(wiring))
+        with ops.use(implementation):
+            mine.rewire()
+            mine.rewire()
+        mine.wiring.check()
+        riders = [tensor for tensor, _ in mine.riders]
+        results.append([mine.wiring.code, mine.wiring.colptr, mine.wiring.theta.detach(), *riders])
+    if not all(torch.equal(a, b) for a, b in zip(*results, strict=True)):
+        raise WrongAnswerError("rewire: the kernel differs from the reference")
+
+
+def measure_rewire(side: int, budget: int, settings: Settings) -> Measurement:
+    """Forward + backward and rewiring of the same layer, in turns."""
+    density = budget / side**2
+    label = f"K {budget:,} in {side:,}×{side:,} ({100 * density:.2g} %)"
+    settings.say(f"rewire {label}")
+    problem = Problem(Workload(side, side, density, BATCH), budget)
+    check_rewire(problem.layer.wiring)
+    mine = Rewired(copy.deepcopy(problem.layer.wiring))
+    native = ops.native_available()
+    pass_ = ours.kernel(problem) if native else ours.through_ops(problem, "reference", "reference")
+    contenders = {f"forward + backward, B {BATCH}": pass_.run, "rewiring": mine.rewire}
+    times = race(contenders, settings.seconds, settings.rounds)
+    mine.wiring.check()
+    both, rewiring = times.values()
+    n_dead = mine.dead[0].numel()
+    numbers = {
+        "rewiring, % of forward + backward": 100 * rewiring.best / both.best,
+        "ns a replaced connection": 1e9 * rewiring.best / n_dead,
+    }
+    return Measurement(label, times, numbers)
+
+
+def measure(settings: Settings) -> Section:
+    layers = LAYERS[:1] if settings.quick else LAYERS
+    found, goals, judged = [], [], set()
+    with threads(settings.threads):
+        for side, budget in layers:
+            measurement = measure_rewire(side, budget, settings)
+            found.append(measurement)
+            if budget not in judged:
+                judged.add(budget)
+                share = measurement.numbers["rewiring, % of forward + backward"]
+                what = f"rewiring incl. Adam state, 1 in {SHARE:,}"
+                subject = f"{what}, {measurement.workload}: of forward + backward"
+                goals.append(Goal(subject, GOAL, share, "%", at_most=True))
+    notes = [
+        f"1 in {SHARE:,} connections dies and is reborn elsewhere; θ, two moments and the age move along. "
+        "Rewiring is timed as DeepR calls it, through Python; forward + backward are the bare kernels."
+    ]
+    return Section("rewire", "Rewiring", [Table("Rewiring", found)], goals, notes)
