@@ -112,4 +112,6 @@ void wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int64_
 
 // ---- fused step ----------------------------------------------------------------------------------------------------
 
+int64_t wb_fused_steps_f32(const wb_fused_run* run, int32_t* status) { return table().fused_steps_f32(run, status); }
+
 }  // extern "C"

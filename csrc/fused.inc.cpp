@@ -1,2 +1,283 @@
-// Placeholder.
-static void fill_fused(KernelTable&) {}
+// Whole training steps of a plain stack of layers in one call: forward, loss, backward, update, rewiring. One thread.
+//
+// A batch is cut into panels of up to 32 samples, [feature][V * 8 samples]; gradients add up over the panels. The
+// update and the rewiring are those of update.inc.cpp and rewire.inc.cpp, so they draw the same numbers.
+
+#include "fused_math.inc.cpp"
+#include "fused_sparse.inc.cpp"
+#include "fused_dense.inc.cpp"
+#include "fused_loss.inc.cpp"
+#include "fused_input.inc.cpp"
+
+// Floats at the start of a cache line, zero at first.
+class Floats {
+public:
+    explicit Floats(int64_t count)
+        : data_(static_cast<float*>(::operator new(bytes(count), std::align_val_t{64}))) {
+        std::memset(data_, 0, bytes(count));
+    }
+    ~Floats() { ::operator delete(data_, std::align_val_t{64}); }
+    Floats(Floats&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+    Floats(const Floats&) = delete;
+    Floats& operator=(const Floats&) = delete;
+    float* get() const { return data_; }
+
+private:
+    static size_t bytes(int64_t count) { return static_cast<size_t>(count + 8) * sizeof(float); }
+    float* data_;
+};
+
+struct FusedLayer {
+    const wb_fused_layer* spec;
+    Floats output, delta;  // panels: what the layer gives, and the gradient of what went into its function
+    Floats weight_gradient, bias_gradient;
+    std::vector<Range> ranges;
+};
+
+struct FusedWiring {
+    const wb_fused_wiring* spec;
+    Floats gradient;
+    std::vector<int32_t> columns;  // of each connection; empty if no layer is thin
+    std::vector<uint8_t> is_thin;
+    std::vector<int64_t> first_column;
+    std::vector<wb_rider> riders;
+    std::vector<int64_t> dead;
+    RewireScratch scratch;
+};
+
+class FusedStack {
+public:
+    explicit FusedStack(const wb_fused_run& run) : run_(run) {
+        int64_t batch = 0;
+        for (int64_t s = 0; s < run.steps; ++s) batch = std::max(batch, run.batch[s]);
+        const int64_t width = std::min<int64_t>((batch + 7) / 8 * 8, 32);
+        for (int64_t i = 0; i < run.n_wirings; ++i) add_wiring(run.wirings[i]);
+        for (int64_t i = 0; i < run.n_layers; ++i) {
+            const wb_fused_layer& spec = run.layers[i];
+            layers_.push_back(FusedLayer{&spec, Floats(spec.n_out * width), Floats(spec.n_out * width),
+                                         Floats(spec.wiring < 0 ? spec.n_in * spec.n_out : 0), Floats(spec.n_out), {}});
+        }
+        input_values_.emplace_back((run.layers[0].n_in + 7) / 8 * 8 * width);
+        input_.panel = input_values_[0].get();
+        input_.n_in = run.layers[0].n_in;
+    }
+
+    // Steps done before one failed, or all of them.
+    int64_t train(int32_t* status) {
+        const int64_t* samples = run_.order;
+        *status = WB_FINE;
+        for (int64_t s = 0; s < run_.steps; ++s) {
+            const int64_t batch = run_.batch[s];
+            if (s + 1 < run_.steps) prefetch(samples + batch, run_.batch[s + 1]);
+            const double loss = gradients(samples, batch);
+            run_.loss[s] = loss;
+            if (!(std::fabs(loss) <= std::numeric_limits<double>::max())) {
+                *status = WB_LOSS_NOT_FINITE;
+                return s;
+            }
+            if (update(s)) {
+                *status = WB_THETA_NOT_FINITE;
+                return s + 1;
+            }
+            samples += batch;
+        }
+        return run_.steps;
+    }
+
+private:
+    void add_wiring(const wb_fused_wiring& spec) {
+        FusedWiring wiring{&spec, Floats(spec.budget), {}, {}, {}, {}, {}, {}};
+        bool any_thin = false;
+        int64_t column = 0;
+        for (int64_t i = 0; i < spec.layers; ++i) {
+            constexpr int64_t kThin = 8;  // connections a column
+            const int64_t end = column + spec.n_in[i];
+            constexpr int64_t kMost = int64_t{1} << 27;  // 32 bits hold an offset into a panel of that many features
+            const bool thin = spec.colptr[end] - spec.colptr[column] < kThin * spec.n_in[i] && spec.n_in[i] < kMost &&
+                              spec.n_out[i] < kMost;
+            wiring.is_thin.push_back(thin);
+            wiring.first_column.push_back(column);
+            any_thin |= thin;
+            column = end;
+        }
+        if (any_thin) {
+            wiring.columns.resize(static_cast<size_t>(spec.budget));
+            for (int64_t c = 0; c < column; ++c)
+                for (int64_t k = spec.colptr[c]; k < spec.colptr[c + 1]; ++k)
+                    wiring.columns[static_cast<size_t>(k)] = static_cast<int32_t>(c);
+        }
+        for (float* array : {spec.theta, spec.moment1, spec.moment2, spec.moment2_max})
+            if (array) wiring.riders.push_back(wb_rider{array, 4, 0});
+        wirings_.push_back(std::move(wiring));
+    }
+
+    SparsePart part_of(const wb_fused_layer& layer) {
+        FusedWiring& wiring = wirings_[static_cast<size_t>(layer.wiring)];
+        const wb_fused_wiring& spec = *wiring.spec;
+        const size_t part = static_cast<size_t>(layer.part);
+        const int64_t column = wiring.first_column[part], *colptr = spec.colptr + column, first = colptr[0];
+        return SparsePart{layer.n_in, layer.n_out, colptr[layer.n_in] - first, colptr, spec.code + first,
+                          spec.theta + first, wiring.is_thin[part] ? wiring.columns.data() + first : nullptr,
+                          static_cast<int32_t>(column), wiring.gradient.get() + first};
+    }
+
+    void prefetch(const int64_t* samples, int64_t count) const {
+        const int64_t size = run_.x_is_bytes ? 1 : 4;
+        prefetch_samples(static_cast<const char*>(run_.x), run_.x_stride * size, input_.n_in * size, samples, count);
+    }
+
+    // Leaves the gradients of one batch in place and returns its loss.
+    double gradients(const int64_t* samples, int64_t batch) {
+        for (FusedWiring& wiring : wirings_) zero(wiring.gradient, wiring.spec->budget);
+        for (FusedLayer& layer : layers_) {
+            if (layer.spec->wiring < 0) zero(layer.weight_gradient, layer.spec->n_in * layer.spec->n_out);
+            if (layer.spec->bias.data) zero(layer.bias_gradient, layer.spec->n_out);
+        }
+        const int64_t panels = (batch + 31) / 32, width = (batch + panels - 1) / panels;
+        double loss = 0;
+        for (int64_t first = 0; first < batch; first += width) {
+            const int64_t count = std::min(width, batch - first);
+            const int vectors = static_cast<int>((width + 7) / 8);
+            if (vectors == 1) loss += panel<1>(samples + first, count, batch);
+            else if (vectors == 2) loss += panel<2>(samples + first, count, batch);
+            else if (vectors == 3) loss += panel<3>(samples + first, count, batch);
+            else loss += panel<4>(samples + first, count, batch);
+        }
+        return loss / static_cast<double>(batch);
+    }
+
+    static void zero(Floats& values, int64_t count) {
+        std::memset(values.get(), 0, static_cast<size_t>(count) * sizeof(float));
+    }
+
+    // Forward and backward of one panel; returns the sum of its losses.
+    template <int V>
+    double panel(const int64_t* samples, int64_t count, int64_t batch) {
+        gather<V>(samples, count);
+        const float* x = input_.panel;
+        for (FusedLayer& layer : layers_) {
+            const wb_fused_layer& spec = *layer.spec;
+            float* y = layer.output.get();
+            start_outputs<V>(spec.bias.data, spec.n_out, y);
+            if (spec.wiring < 0) {
+                forward_dense<V>(spec.weight.data, spec.n_in, spec.n_out, x, y);
+            } else {
+                const SparsePart part = part_of(spec);
+                if (&layer != &layers_[0]) layer.ranges.assign(1, Range{0, part.connections});
+                forward_sparse<V>(part, layer.ranges, x, y);
+            }
+            activate(spec.activation, y, spec.n_out * V * 8);
+            x = y;
+        }
+        const FusedLayer& last = layers_.back();
+        const int64_t n_out = last.spec->n_out;
+        const double loss =
+            run_.loss_kind == WB_CROSS_ENTROPY
+                ? cross_entropy<V>(x, n_out, samples, count, run_.labels, batch, last.delta.get())
+                : mean_square<V>(x, n_out, samples, count, run_.targets, run_.target_stride, batch, last.delta.get());
+        for (size_t i = layers_.size(); i-- > 0;) {
+            FusedLayer& layer = layers_[i];
+            const wb_fused_layer& spec = *layer.spec;
+            float* dy = layer.delta.get();
+            activate_backward(spec.activation, layer.output.get(), dy, spec.n_out * V * 8);
+            const float* in = i > 0 ? layers_[i - 1].output.get() : input_.panel;
+            float* dx = i > 0 ? layers_[i - 1].delta.get() : nullptr;
+            if (spec.bias.data) backward_bias<V>(spec.n_out, dy, layer.bias_gradient.get());
+            if (spec.wiring < 0)
+                backward_dense<V>(spec.weight.data, spec.n_in, spec.n_out, in, dy, layer.weight_gradient.get(), dx);
+            else
+                backward_sparse<V>(part_of(spec), layer.ranges, in, dy, dx);
+        }
+        return loss;
+    }
+
+    template <int V>
+    void gather(const int64_t* samples, int64_t count) {
+        const wb_fused_layer& first = run_.layers[0];
+        SparsePart part{};
+        if (first.wiring >= 0) part = part_of(first);
+        const SparsePart* thin = part.columns ? &part : nullptr;
+        std::vector<Range>& ranges = layers_[0].ranges;
+        if (run_.x_is_bytes)
+            gather_samples<V>(static_cast<const uint8_t*>(run_.x), run_.x_stride, run_.scale, run_.shift, samples, count,
+                              input_, thin, ranges);
+        else
+            gather_samples<V>(static_cast<const float*>(run_.x), run_.x_stride, run_.scale, run_.shift, samples, count,
+                              input_, thin, ranges);
+    }
+
+    // True if a theta or weight is not finite afterwards.
+    bool update(int64_t s) {
+        wb_rule rule = run_.rule;
+        rule.lr = run_.lr[s];
+        rule.fresh = run_.rule.fresh && s == 0;
+        bool not_finite = false;
+        int64_t* born = run_.born ? run_.born + s * run_.born_stride : nullptr;
+        for (FusedWiring& wiring : wirings_) {
+            not_finite |= update_wiring(wiring, rule, s, born);
+            if (born) born += wiring.spec->layers;
+        }
+        for (FusedLayer& layer : layers_) {
+            const wb_fused_layer& spec = *layer.spec;
+            if (spec.wiring < 0)
+                not_finite |= update_dense(rule, spec.weight, layer.weight_gradient, spec.n_in * spec.n_out, s);
+            if (spec.bias.data) not_finite |= update_dense(rule, spec.bias, layer.bias_gradient, spec.n_out, s);
+        }
+        return not_finite;
+    }
+
+    bool update_dense(wb_rule rule, const wb_parameter& parameter, const Floats& gradient, int64_t n, int64_t s) {
+        rule.bound = 0;
+        rule.step = parameter.step + s + 1;
+        rule.weight_decay = parameter.weight_decay;
+        const UpdateArrays<float> arrays{parameter.data, gradient.get(), parameter.moment1, parameter.moment2,
+                                         parameter.moment2_max, nullptr};
+        return update_range<float>(rule, arrays, bias_correction<float>(rule), 0, n, 0, 0, none_);
+    }
+
+    bool update_wiring(FusedWiring& wiring, wb_rule rule, int64_t s, int64_t* born) {
+        const wb_fused_wiring& spec = *wiring.spec;
+        rule.step = run_.first_step + s;
+        rule.seed = spec.seed;
+        rule.stream = kNoiseStream | static_cast<uint32_t>(spec.index) << 8;
+        rule.weight_decay = spec.weight_decay;
+        rule.bound = spec.bound;
+        rule.clamp = spec.rewire_every <= 0 || rule.step % spec.rewire_every != 0;
+        const UpdateArrays<float> arrays{spec.theta,   wiring.gradient.get(), spec.moment1,
+                                         spec.moment2, spec.moment2_max,      spec.born};
+        const BiasCorrection<float>& table = bias_correction<float>(rule);
+        wiring.dead.clear();
+        bool not_finite = false;
+        for (int64_t i = 0; i < spec.layers; ++i) {
+            const int64_t column = wiring.first_column[static_cast<size_t>(i)], walk = s * spec.walk_stride + i;
+            not_finite |= update_range<float>(rule, arrays, table, spec.colptr[column], spec.colptr[column + spec.n_in[i]],
+                                              spec.shrink ? spec.shrink[walk] : 0.0,
+                                              spec.noise_std ? spec.noise_std[walk] : 0.0, wiring.dead);
+        }
+        std::vector<int64_t>& counts = counts_;
+        counts.assign(static_cast<size_t>(2 * spec.layers), 0);
+        if (!wiring.dead.empty() && !not_finite) {
+            if (spec.born) wiring.riders.push_back(wb_rider{spec.born, 4, rule.step});
+            const RewireTask task{spec.budget, spec.layers, spec.n_in, spec.n_out, spec.colptr, spec.code,
+                                  wiring.riders.data(), static_cast<int64_t>(wiring.riders.size()),
+                                  wiring.columns.empty() ? nullptr : wiring.columns.data(), spec.seed, spec.index,
+                                  rule.step, spec.shares};
+            rewire_wiring(task, wiring.dead.data(), static_cast<int64_t>(wiring.dead.size()), counts.data(),
+                          counts.data() + spec.layers, 1, wiring.scratch);
+            if (spec.born) wiring.riders.pop_back();
+        }
+        if (born) std::copy(counts.begin(), counts.begin() + spec.layers, born);
+        return not_finite;
+    }
+
+    const wb_fused_run& run_;
+    std::vector<FusedWiring> wirings_;
+    std::vector<FusedLayer> layers_;
+    std::vector<Floats> input_values_;
+    InputPanel input_;
+    std::vector<int64_t> none_, counts_;
+};
+
+static int64_t fused_steps_f32(const wb_fused_run* run, int32_t* status) { return FusedStack(*run).train(status); }
+
+static void fill_fused(KernelTable& table) { table.fused_steps_f32 = fused_steps_f32; }

@@ -16,10 +16,9 @@ WB_INLINE Floats8 exponential(Floats8 x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
-    const Ints8 exponent = ((Ints8)shifted - 0x4b400000) << 23;
-    // Twice half the exponent, because 2^128 is no number: n is at most 128.
-    const Ints8 half = (exponent >> 1) & (0xff << 23), rest = exponent - half;
-    return p * (Floats8)(half + 0x3f800000) * (Floats8)(rest + 0x3f800000);
+    // 2^n in two factors, because n may be 128 and 2^128 is no number.
+    const Ints8 exponent = (Ints8)shifted - 0x4b400000, half = exponent >> 1, rest = exponent - half;
+    return p * (Floats8)((half + 127) << 23) * (Floats8)((rest + 127) << 23);
 }
 
 WB_INLINE Floats8 magnitude(Floats8 x) { return (Floats8)((Ints8)x & INT32_MAX); }
@@ -51,12 +50,12 @@ static void activate(int32_t activation, float* values, int64_t n) {
     } else if (activation == WB_TANH) {
         for (int64_t i = 0; i < n; i += 8) {
             const Floats8 x = load<float, 32>(values + i);
-            store<float, 32>(values + i, x != x ? x : hyperbolic_tangent(x));
+            store<float, 32>(values + i, hyperbolic_tangent(x));
         }
     } else if (activation == WB_SIGMOID) {
         for (int64_t i = 0; i < n; i += 8) {
             const Floats8 x = load<float, 32>(values + i);
-            store<float, 32>(values + i, x != x ? x : sigmoid(x));
+            store<float, 32>(values + i, sigmoid(x));
         }
     }
 }
@@ -89,4 +88,23 @@ WB_INLINE float sum_lanes(Floats8 v) {
     float sum = 0;
     for (int i = 0; i < 8; ++i) sum += v[i];
     return sum;
+}
+
+// Row i becomes lane i.
+WB_INLINE void transpose8(Floats8 rows[8]) {
+    Floats8 a[8], b[8];
+    for (int i = 0; i < 4; ++i) {
+        a[2 * i] = unpack_low<float, 32>(rows[2 * i], rows[2 * i + 1]);
+        a[2 * i + 1] = unpack_high<float, 32>(rows[2 * i], rows[2 * i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        b[i] = pairs_low<float, 32>(a[i], a[i + 2]);
+        b[i + 1] = pairs_high<float, 32>(a[i], a[i + 2]);
+        b[i + 2] = pairs_low<float, 32>(a[i + 1], a[i + 3]);
+        b[i + 3] = pairs_high<float, 32>(a[i + 1], a[i + 3]);
+    }
+    for (int i = 0; i < 4; ++i) {
+        rows[i] = halves_low<float>(b[i], b[i + 4]);
+        rows[i + 4] = halves_high<float>(b[i], b[i + 4]);
+    }
 }

@@ -24,66 +24,83 @@ WB_INLINE void load_row(const float* panel, int64_t row, Floats8* to) {
     for (int v = 0; v < V; ++v) to[v] = load<float, 32>(panel + (row * V + v) * 8);
 }
 
-// Eight connections, unpacked.
-struct Eight {
-    int32_t row[8], column[8];
-    float weight[8];
-    Ints8 sign;
+// Some connections, unpacked: where their rows and columns begin in the panels, and their weights. Doing this ahead,
+// in vectors, leaves three scalar loads for each connection.
+constexpr int64_t kUnpacked = 64;
 
-    WB_INLINE Eight(const SparsePart& part, int64_t k) {
-        const Ints8 code = load<int32_t, 32>(part.code + k);
-        sign = code & INT32_MIN;
-        store<int32_t, 32>(row, code & INT32_MAX);
-        store<int32_t, 32>(column, load<int32_t, 32>(part.columns + k) - part.first_column);
-        store<float, 32>(weight, (Floats8)((Ints8)load<float, 32>(part.theta + k) ^ sign));
+struct Unpacked {
+    uint32_t row[kUnpacked], column[kUnpacked];
+    float weight[kUnpacked];
+
+    template <int V>
+    WB_INLINE void fill(const SparsePart& part, int64_t begin, int64_t count) {
+        constexpr int32_t width = V * 8;
+        int64_t i = 0;
+        for (; i + 8 <= count; i += 8) {
+            const Ints8 code = load<int32_t, 32>(part.code + begin + i);
+            const Ints8 theta = load<int32_t, 32>(part.theta + begin + i);
+            store<int32_t, 32>(row + i, (code & INT32_MAX) * width);
+            store<int32_t, 32>(column + i, (load<int32_t, 32>(part.columns + begin + i) - part.first_column) * width);
+            store<int32_t, 32>(weight + i, theta ^ (code & INT32_MIN));
+        }
+        for (; i < count; ++i) {
+            const int32_t code = part.code[begin + i];
+            row[i] = static_cast<uint32_t>(code & INT32_MAX) * width;
+            column[i] = static_cast<uint32_t>(part.columns[begin + i] - part.first_column) * width;
+            weight[i] = with_sign(part.theta[begin + i], code);
+        }
     }
 };
 
-// y += w x for connections [begin, end) of a thin layer.
+// y += w x for a range of connections of a thin layer.
 template <int V>
 static void forward_thin(const SparsePart& part, Range range, const float* x, float* y) {
-    const auto one = [&](int64_t column, int64_t row, float weight) {
-        for (int v = 0; v < V; ++v) {
-            float* to = y + (row * V + v) * 8;
-            store<float, 32>(to, load<float, 32>(to) + weight * load<float, 32>(x + (column * V + v) * 8));
+    Unpacked unpacked;
+    for (int64_t begin = range.begin; begin < range.end; begin += kUnpacked) {
+        const int64_t count = std::min(kUnpacked, range.end - begin);
+        unpacked.fill<V>(part, begin, count);
+        for (int64_t i = 0; i < count; ++i) {
+            const float* from = x + unpacked.column[i];
+            float* to = y + unpacked.row[i];
+            const Floats8 weight = splat<float, 32>(unpacked.weight[i]);
+            Floats8 sum[V];
+            for (int v = 0; v < V; ++v) sum[v] = load<float, 32>(to + 8 * v) + weight * load<float, 32>(from + 8 * v);
+            for (int v = 0; v < V; ++v) store<float, 32>(to + 8 * v, sum[v]);
         }
-    };
-    int64_t k = range.begin;
-    for (; k + 8 <= range.end; k += 8) {
-        const Eight eight(part, k);
-        for (int i = 0; i < 8; ++i) one(eight.column[i], eight.row[i], eight.weight[i]);
     }
-    for (; k < range.end; ++k)
-        one(part.columns[k] - part.first_column, row_of(part.code[k]), with_sign(part.theta[k], part.code[k]));
 }
 
-// gradient_k += sign_k x dy, and dx += w dy unless dx is null, for connections of a thin layer.
+// gradient_k += sign_k x dy, and dx += w dy with Dx, for a range of connections of a thin layer.
 template <int V, bool Dx>
 static void backward_thin(const SparsePart& part, Range range, const float* x, const float* dy, float* dx) {
-    const auto one = [&](int64_t column, int64_t row, float weight) {
-        Floats8 sum{};
-        for (int v = 0; v < V; ++v) {
-            const Floats8 d = load<float, 32>(dy + (row * V + v) * 8);
-            sum += d * load<float, 32>(x + (column * V + v) * 8);
+    Unpacked unpacked;
+    for (int64_t begin = range.begin; begin < range.end; begin += kUnpacked) {
+        const int64_t count = std::min(kUnpacked, range.end - begin);
+        unpacked.fill<V>(part, begin, count);
+        const auto one = [&](int64_t i) {
+            const float* from = x + unpacked.column[i];
+            const float* d = dy + unpacked.row[i];
+            Floats8 sum{};
+            for (int v = 0; v < V; ++v) sum += load<float, 32>(d + 8 * v) * load<float, 32>(from + 8 * v);
             if constexpr (Dx) {
-                float* to = dx + (column * V + v) * 8;
-                store<float, 32>(to, load<float, 32>(to) + weight * d);
+                float* to = dx + unpacked.column[i];
+                const Floats8 weight = splat<float, 32>(unpacked.weight[i]);
+                for (int v = 0; v < V; ++v)
+                    store<float, 32>(to + 8 * v, load<float, 32>(to + 8 * v) + weight * load<float, 32>(d + 8 * v));
             }
+            return sum;
+        };
+        float* gradient = part.gradient + begin;
+        int64_t i = 0;
+        for (; i + 8 <= count; i += 8) {
+            Floats8 sums[8];
+#pragma GCC unroll 8
+            for (int j = 0; j < 8; ++j) sums[j] = one(i + j);
+            const Ints8 sign = load<int32_t, 32>(part.code + begin + i) & INT32_MIN;
+            const Floats8 signed_sums = (Floats8)((Ints8)sum_lanes(sums) ^ sign);
+            store<float, 32>(gradient + i, load<float, 32>(gradient + i) + signed_sums);
         }
-        return sum;
-    };
-    int64_t k = range.begin;
-    for (; k + 8 <= range.end; k += 8) {
-        const Eight eight(part, k);
-        Floats8 sums[8];
-        for (int i = 0; i < 8; ++i) sums[i] = one(eight.column[i], eight.row[i], eight.weight[i]);
-        const Floats8 signed_sums = (Floats8)((Ints8)sum_lanes(sums) ^ eight.sign);
-        store<float, 32>(part.gradient + k, load<float, 32>(part.gradient + k) + signed_sums);
-    }
-    for (; k < range.end; ++k) {
-        const int32_t code = part.code[k];
-        const Floats8 sum = one(part.columns[k] - part.first_column, row_of(code), with_sign(part.theta[k], code));
-        part.gradient[k] += with_sign(sum_lanes(sum), code);
+        for (; i < count; ++i) gradient[i] += with_sign(sum_lanes(one(i)), part.code[begin + i]);
     }
 }
 

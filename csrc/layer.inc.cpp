@@ -44,26 +44,12 @@ WB_INLINE Vec<T, Bytes> weight_splat(const T* theta, const int32_t* code) {
 // Panels are 16, 32, 64 or 128 bytes a feature: up to 32 floats or 16 doubles.
 constexpr int kPanelBytes = 128;
 
-// A panel is cut into tiles of rows when it is too large. Where columns are full enough, so that a tile still holds
-// several connections of each, too large means larger than the second-level cache; otherwise it means larger than what
-// a layer of any size may take.
-constexpr int64_t kCacheTileBytes = int64_t{256} << 10;
-constexpr int64_t kCacheTileConnections = 6;
+// Beyond this a panel is cut into tiles of rows: memory stays small whatever the layer's size. The tile of a thread
+// then still fits a last-level cache.
 constexpr int64_t kTileBytes = int64_t{8} << 20;
 
-template <class T>
-WB_INLINE int64_t rows_per_tile(const Layer<T>& layer, int64_t panel_bytes, int64_t limit_bytes) {
-    const int64_t rows = round_up(std::max<int64_t>(layer.n_out, 1), kPanelRound);
-    const int64_t cache_rows = kCacheTileBytes / panel_bytes;
-    if (rows <= cache_rows * 3 / 2) return rows;
-    const double in_tile = static_cast<double>(layer.connections()) / static_cast<double>(layer.n_in + 1) *
-                           static_cast<double>(cache_rows) / static_cast<double>(rows);
-    if (in_tile >= kCacheTileConnections) return cache_rows;
-    return std::min(rows, limit_bytes / panel_bytes / kPanelRound * kPanelRound);
-}
-
 // A panel larger than this is not in the second-level cache, and its rows are worth prefetching.
-constexpr int64_t kPrefetchBytes = int64_t{384} << 10;
+constexpr int64_t kPrefetchBytes = int64_t{800} << 10;
 constexpr int64_t kPrefetchAhead = 24;
 
 // Columns of x (and dx) in transposed form at a time.

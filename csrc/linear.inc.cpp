@@ -1,8 +1,7 @@
 // The linear layer, y = x W^T + bias, and its gradients.
 
-#include "transpose.inc.cpp"
-
 #include "layer.inc.cpp"
+#include "transpose.inc.cpp"
 
 #include "linear_backward.inc.cpp"
 #include "linear_forward.inc.cpp"

@@ -40,7 +40,7 @@ WB_INLINE Vec<T, Bytes> sum_lanes(const T* from) {
 
 // Adds the sums of the waiting connections, signed, to dtheta, or starts dtheta with them.
 template <class T, int Bytes>
-static void settle_sums(T* sums, int64_t count, const int32_t* code, T* dtheta, bool start) {
+static __attribute__((noinline)) void settle_sums(T* sums, int64_t count, const int32_t* code, T* dtheta, bool start) {
     constexpr int lanes = Bytes / sizeof(T);
     using V = Vec<T, Bytes>;
     const auto signed_sum = [](V sum, const int32_t* at) {
@@ -162,16 +162,18 @@ static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_
     alignas(64) T x_block[kBlockColumns * W];
     alignas(64) T dx_block[kBlockColumns * W];
     alignas(64) T sums[kSumsWaiting * sum_lanes_count];
-    const Layer<T>& layer = job.layer;
+    const Layer<T> layer = job.layer;  // copies: stores into the blocks could otherwise change the originals
+    int32_t* const cursors = job.cursors;
+    T* const dtheta = job.dtheta;
     const T* x = job.x + unit.first_sample * job.x_stride;
     T* dx = Dx ? job.dx + unit.first_sample * job.dx_stride : nullptr;
     const uintptr_t panel =
         reinterpret_cast<uintptr_t>(unit.panel) - static_cast<uintptr_t>(unit.first_row) * PanelBytes;
     int64_t waiting_from = 0, waiting = 0;  // connections whose sums are not settled yet
-    const auto settle = [&] {
+    const auto settle = [&]() __attribute__((always_inline)) {
         if constexpr (Dtheta) {
             if (waiting > 0)
-                settle_sums<T, sum_bytes>(sums, waiting, layer.code + waiting_from, job.dtheta + waiting_from,
+                settle_sums<T, sum_bytes>(sums, waiting, layer.code + waiting_from, dtheta + waiting_from,
                                           unit.first_sample == 0);
             waiting = 0;
         }
@@ -187,11 +189,11 @@ static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_
             int64_t begin = end;
             end = layer.begin(first + c + 1);
             int64_t stop = end;
-            if (job.cursors != nullptr) {
-                begin += job.cursors[first + c];
+            if (cursors != nullptr) {
+                begin += cursors[first + c];
                 stop = begin;
                 while (stop < end && row_of(layer.code[stop]) < unit.end_row) ++stop;
-                job.cursors[first + c] += static_cast<int32_t>(stop - begin);
+                cursors[first + c] += static_cast<int32_t>(stop - begin);
             }
             T* out = dx_block + c * W;
             if constexpr (!Dtheta) {
@@ -294,7 +296,7 @@ static void linear_backward(const T* x, int64_t x_stride, const T* dy, int64_t d
     const int64_t width = kPanelBytes / sizeof(T);
     const int64_t panels = (batch + width - 1) / width;
     const int64_t rows = round_up(std::max<int64_t>(n_out, 1), kPanelRound);
-    const int64_t tile_rows = rows_per_tile(job.layer, kPanelBytes, kTileBytes);
+    const int64_t tile_rows = std::min(rows, kTileBytes / kPanelBytes);
     const int64_t tiles = (rows + tile_rows - 1) / tile_rows;
     if (tiles > 1) {
         job.cursors = static_cast<int32_t*>(

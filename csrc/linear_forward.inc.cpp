@@ -51,7 +51,7 @@ static void start_panel(T* panel, const T* bias, int64_t rows) {
 // One tile of rows [first_row, end_row) for up to W samples. `cursors` (null when the tile is the whole panel) holds
 // how far each column has come: rows are sorted, so every tile continues where the one before it stopped.
 template <class T, int PanelBytes, bool Prefetch>
-static void forward_tile(const Layer<T>& layer, const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t samples,
+static void forward_tile(const Layer<T> layer, const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t samples,
                          const T* bias, T* panel, int64_t first_row, int64_t end_row, int32_t* cursors) {
     constexpr int W = PanelBytes / sizeof(T);
     alignas(64) T block[kBlockColumns * W];
@@ -84,7 +84,7 @@ template <class T, int PanelBytes>
 static void forward_panel(const Layer<T>& layer, const T* x, int64_t x_stride, T* y, int64_t y_stride,
                           int64_t samples, const T* bias, int64_t tile_bytes) {
     const int64_t rows = round_up(layer.n_out, kPanelRound);
-    const int64_t tile_rows = rows_per_tile(layer, PanelBytes, tile_bytes);
+    const int64_t tile_rows = std::min(rows, tile_bytes / PanelBytes / kPanelRound * kPanelRound);
     T* panel = static_cast<T*>(scratch(Scratch::panel, static_cast<size_t>(tile_rows) * PanelBytes));
     int32_t* cursors = nullptr;
     if (tile_rows < rows) {

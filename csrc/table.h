@@ -33,6 +33,7 @@ struct KernelTable {
     WB_FIELD(rewire);
 
     // fused step
+    WB_FIELD(fused_steps_f32);
 };
 
 }  // namespace wb

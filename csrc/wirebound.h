@@ -126,6 +126,82 @@ WB_API void wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, const
                       int64_t* died, int threads);
 
 // ---- fused step ----------------------------------------------------------------------------------------------------
+// Whole training steps of a stack of layers, on one thread: forward, loss, backward, update, rewiring. The numbers are
+// those of the separate kernels up to rounding, and the random numbers are the same.
+
+enum { WB_IDENTITY = 0, WB_RELU = 1, WB_TANH = 2, WB_SIGMOID = 3 };
+enum { WB_CROSS_ENTROPY = 0, WB_MEAN_SQUARE = 1 };
+enum { WB_FINE = 0, WB_LOSS_NOT_FINITE = 1, WB_THETA_NOT_FINITE = 2 };
+
+// A dense parameter and its optimiser state, as in wb_update_f32.
+typedef struct wb_parameter {
+    float* data;  // null: there is none
+    float* moment1;
+    float* moment2;
+    float* moment2_max;
+    double weight_decay;
+    int64_t step;  // steps that the optimiser has taken on it before this call
+} wb_parameter;
+
+typedef struct wb_fused_layer {
+    int64_t n_in, n_out;  // n_in is n_out of the layer before
+    int32_t activation;   // WB_IDENTITY, WB_RELU, WB_TANH or WB_SIGMOID
+    int32_t wiring;       // number of the wiring that holds the weights, or -1: they are dense
+    int64_t part;         // number of this layer within the wiring
+    wb_parameter weight;  // dense: [n_out, n_in] row-major
+    wb_parameter bias;    // [n_out]
+} wb_fused_layer;
+
+// A wiring, its optimiser state, and how it walks and rewires.
+typedef struct wb_fused_wiring {
+    int64_t budget, layers;
+    const int64_t* n_in;
+    const int64_t* n_out;
+    int64_t* colptr;
+    int32_t* code;
+    float* theta;
+    float* moment1;
+    float* moment2;
+    float* moment2_max;
+    int32_t* born;            // null: all are as old as the run
+    const double* shares;     // [layers]: newborns by layer; null: uniform over all dormant positions
+    const double* shrink;     // eta alpha at [step * walk_stride + layer], or null
+    const double* noise_std;  // sqrt(2 eta T), likewise
+    int64_t walk_stride;      // layers, or 0: the same in every step
+    int64_t rewire_every;     // steps whose number is a multiple rewire, in others theta stops at 0; 0: never rewire
+    double weight_decay;
+    uint64_t seed;
+    int32_t index;            // number of the wiring in its model
+    int32_t bound;            // 0: theta may take any sign, nothing walks, dies or is born
+} wb_fused_wiring;
+
+typedef struct wb_fused_run {
+    int64_t steps;
+    int64_t first_step;         // number of the first of them; the first of a run is 1
+    int64_t n_layers, n_wirings;
+    const wb_fused_layer* layers;
+    const wb_fused_wiring* wirings;
+    wb_rule rule;               // kind, nesterov, fresh (for the first step), decoupled, maximize, momentum, dampening,
+                                // beta1, beta2, eps; the rest is set for each parameter and step
+    const double* lr;           // [steps]
+    const void* x;              // [samples, n_in], float or uint8
+    int64_t x_stride;           // elements from one sample to the next
+    int32_t x_is_bytes;
+    int32_t loss_kind;          // WB_CROSS_ENTROPY (mean over samples) or WB_MEAN_SQUARE (mean over all elements)
+    float scale, shift;         // the network sees scale * x + shift
+    const int64_t* labels;      // [samples], for the cross-entropy
+    const float* targets;       // [samples, n_out], for the mean square
+    int64_t target_stride;
+    const int64_t* order;       // the samples of all steps, one batch after the other
+    const int64_t* batch;       // [steps], samples of each step, at least 1
+    double* loss;               // out, [steps]
+    int64_t* born;              // out, newborns at [step * born_stride + layer], wirings one after another; may be null
+    int64_t born_stride;
+} wb_fused_run;
+
+// Returns the number of steps taken. *status says why it stopped early: WB_LOSS_NOT_FINITE, at a step whose loss is
+// written but nothing else, or WB_THETA_NOT_FINITE, after a step that was not rewired.
+WB_API int64_t wb_fused_steps_f32(const wb_fused_run* run, int32_t* status);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
 """``wirebound bench``: every goal of speed and memory, measured on this machine, baselines in the same run.
 
-Each section is one file with ``measure(settings) -> Section``; ``suite.py`` lists and runs them. A contender is
-timed only after its answer was found equal to that of the others.
+Each section is one file with ``measure(settings) -> Section``; ``suite.py`` lists and runs them. A contender
+is timed only after its answer was found equal to that of the others.
 """

@@ -121,10 +121,10 @@ def _csr(dense: Tensor, pattern: Tensor) -> Tensor:
 
 
 def csr_kernels(problem: Problem) -> tuple[Contender, Contender, str]:
-    """torch's CSR on the same row-major inputs, on activations kept transposed, and the name of the formulation.
+    """torch's CSR on the same row-major inputs; on activations kept transposed; the formulation of the first.
 
-    The first is the fastest formulation. The second gets transposed activations free of charge, which is better
-    than any formulation can be within one layer.
+    The first is the fastest formulation. The second gets transposed activations free of charge, which is
+    better than any formulation can be within one layer.
     """
     csr = _Csr(problem)
     trial = race({name: getattr(csr, name) for name in CSR_FORMULATIONS}, seconds=0.02, rounds=4)

@@ -78,9 +78,9 @@ def measure_share(workload: Workload, limits: Measurement, settings: Settings) -
 
 def measure(settings: Settings) -> Section:
     notes = [
-        "Peak is a large float32 torch.mm on the same number of threads: what this machine reaches in practice, "
-        "some per cent below its arithmetic limit. A sparse kernel loads and stores the vectors that a matrix "
-        "product keeps in registers, so it meets the limit of loads and stores first.",
+        "Peak is a large float32 torch.mm on the same number of threads: what this machine reaches in "
+        "practice. A sparse kernel loads and stores the vectors that a matrix product keeps in registers, so "
+        "it meets the limit of loads and stores first.",
         "GFLOP/s counts 6·K·B operations a layer; least traffic counts every array once, as if caches were "
         "perfect.",
     ]

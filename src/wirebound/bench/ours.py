@@ -18,7 +18,7 @@ def kernel(problem: Problem, name: str = "kernel", threads: int | None = None) -
     assert native is not None
     threads = torch.get_num_threads() if threads is None else threads
     x, dy, theta = problem.x, problem.dy, problem.theta
-    code, colptr = problem.index()
+    code, colptr = problem.layer.wiring.code, problem.layer.wiring.colptr
     y, dx, dtheta = torch.empty_like(dy), torch.empty_like(x), torch.empty_like(theta)
     (batch, n_in), n_out = x.shape, dy.shape[1]
     layer = (batch, n_in, n_out, colptr.data_ptr(), code.data_ptr(), theta.data_ptr())
@@ -49,24 +49,28 @@ def kernel(problem: Problem, name: str = "kernel", threads: int | None = None) -
     return Contender(name, run, answer)
 
 
-def through_ops(problem: Problem, implementation: str, name: str) -> Contender:
+def through_ops(problem: Problem, name: str, *, reference: bool = False) -> Contender:
     """``ops.linear_forward`` and ``ops.linear_backward``, which make their results anew."""
     x, dy, theta = problem.x, problem.dy, problem.theta
-    code, colptr = problem.index()
+    index = problem.index
     n_out = problem.workload.n_out
 
     def run() -> tuple[Tensor, Tensor | None, Tensor | None]:
-        with ops.use(implementation):
-            y = ops.linear_forward(x, theta, code, colptr, n_out, None)
-            return y, *ops.linear_backward(x, dy, theta, code, colptr, True, True)
+        y = ops.linear_forward(x, theta, index, n_out, None)
+        return y, *ops.linear_backward(x, dy, theta, index, True, True)
+
+    def by_reference() -> tuple[Tensor, Tensor | None, Tensor | None]:
+        with ops.use("reference"):
+            return run()
 
     def answer() -> Answer:
-        y, dx, dtheta = run()
+        y, dx, dtheta = chosen()
         assert dx is not None
         assert dtheta is not None
         return Answer(y, dx, dtheta * problem.signs())
 
-    return Contender(name, run, answer)
+    chosen = by_reference if reference else run
+    return Contender(name, chosen, answer)
 
 
 def module(problem: Problem) -> Contender:

@@ -71,7 +71,7 @@ def measure_rewire(side: int, budget: int, settings: Settings) -> Measurement:
     check_rewire(problem.layer.wiring)
     mine = Rewired(copy.deepcopy(problem.layer.wiring))
     native = ops.native_available()
-    pass_ = ours.kernel(problem) if native else ours.through_ops(problem, "reference", "reference")
+    pass_ = ours.kernel(problem) if native else ours.through_ops(problem, "reference", reference=True)
     contenders = {f"forward + backward, B {BATCH}": pass_.run, "rewiring": mine.rewire}
     times = race(contenders, settings.seconds, settings.rounds)
     mine.wiring.check()

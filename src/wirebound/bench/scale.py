@@ -1,4 +1,4 @@
-"""A million by a million: memory and time of a layer without dense counterpart; and that cost grows with K."""
+"""A million by a million: memory and time of a layer that no dense one could match; cost grows with K."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import wirebound
 from wirebound.bench.results import Goal, Measurement, Section, Settings, Table
 from wirebound.bench.scale_process import Run
 from wirebound.bench.timing import Timing, race, threads
+from wirebound.ops import library
 
 SIDE, BUDGET, BATCH = 1_000_000, 10_000_000, 32
 QUICK_SIDE, QUICK_BUDGET = 100_000, 1_000_000
@@ -35,7 +36,12 @@ def run_process(side: int, budget: int, batch: int, steps: int, threads: int) ->
     if outcome.returncode:
         last = outcome.stderr.strip().splitlines()[-1:]
         raise OSError(f"the process of the scale benchmark failed: {' '.join(last)}")
-    found: dict[str, float] = json.loads(outcome.stdout)
+    answer = json.loads(outcome.stdout)
+    if answer["kernels"] != library.isa():
+        raise OSError(
+            f"the process of the scale benchmark ran kernels {answer['kernels']}, not {library.isa()}"
+        )
+    found: dict[str, float] = answer["found"]
     return found
 
 
@@ -62,7 +68,7 @@ def measure_scale(side: int, budget: int, settings: Settings, batch: int = BATCH
 def measure_growth(
     budget: int, small: int, large: int, settings: Settings, batch: int = BATCH
 ) -> Measurement:
-    """Whole steps of the same K and batch in a small and in a large layer; and both with one connection only."""
+    """Whole steps of the same K and batch in a small and a large layer; and both with one connection."""
     settings.say(f"growth K {budget:,}, {small:,} and {large:,}")
     names = {side: f"step in {side:,}×{side:,}" for side in (small, large)}
     idle = {side: f"activations alone, {side:,}×{side:,}" for side in (small, large)}
@@ -93,7 +99,7 @@ def measure(settings: Settings) -> Section:
         _at_most(f"{scale.workload}: bytes a connection", BYTES_GOAL, numbers["bytes a connection"], "B"),
         _at_most(f"{scale.workload}: step ÷ sum of its kernels", TIME_GOAL, numbers["step ÷ sum of kernels"]),
         _at_most(
-            f"{growth.workload}: cost of {growth.numbers['possible connections ×']:.0f} × the possible connections",
+            f"{growth.workload}: cost with {growth.numbers['possible connections ×']:.0f} × as many possible",
             growth.numbers["activations ×"],
             growth.numbers["cost ×"],
         ),
@@ -102,12 +108,13 @@ def measure(settings: Settings) -> Section:
         subject = f"{scale.workload}: peak RSS, torch included"
         goals.insert(0, _at_most(subject, PEAK_GOAL, numbers["peak RSS, GB"], "GB"))
     notes = [
-        "Peak RSS is that of a whole process: Python, torch, construction and training steps (forward, backward "
-        "with gradient to the input, Adam, ℓ1, noise, rewiring). The loss is ½‖y‖², whose gradient is y itself, so "
-        "dy is y's own memory; gradients are taken over without a copy.",
-        "Kernels alone: the same ops on the same tensors, without autograd, module and method, in turns with steps.",
-        "Growth: at fixed K and batch, a layer with more possible connections has larger activations and nothing "
-        "else that is larger; the goal is their growth.",
+        "Peak RSS is that of a whole process: Python, torch, construction and training steps (forward, "
+        "backward with gradient to the input, Adam, ℓ1, noise, rewiring). The loss is ½‖y‖², whose gradient "
+        "is y itself, so dy is y's own memory; gradients are taken over without a copy.",
+        "Kernels alone: the same ops on the same tensors, without autograd, module and method, in turns with "
+        "steps.",
+        "Growth: at fixed K and batch, a layer with more possible connections has larger activations and "
+        "nothing else that is larger; the goal is their growth.",
     ]
     tables = [
         Table("Training step at scale", [scale]),

@@ -1,10 +1,9 @@
-"""Trains one layer too large to exist dense, in a process of its own, so that the peak memory is that of it all.
+"""Trains one layer too large to exist dense, in a process of its own, so that the peak memory is its own.
 
 Run as ``python -m wirebound.bench.scale_process '{"side": …, "budget": …}'``; prints one JSON object.
 
 Memory of a step beside what is kept: x, y, dx and the kernels' panel, batch × n each. The loss is E = ½‖y‖²,
-whose gradient is y itself, so dy is y's own memory; the gradients become ``x.grad`` and ``theta.grad`` without a
-copy.
+whose gradient is y itself, so dy is y's own memory; gradients become ``x.grad`` and ``theta.grad`` uncopied.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ import torch
 import wirebound as wb
 from wirebound import ops
 from wirebound.methods.deep_r import DeepR
+from wirebound.ops import library
 from wirebound.ops.philox import Stream, stream_of
 
 # A θ is about 1/√n_in at the start and Adam moves it by about η: about one in a thousand dies in a step.
@@ -81,13 +81,13 @@ class Run:
         self.x.grad = None
         layer, method, wiring = self.layer, self.method, self.layer.wiring
         x, theta = self.x.detach(), wiring.theta.detach()
-        code, colptr = wiring.layer_index(0)
+        index = wiring.layer_index(0)
         bridge, group = method.bridge, method.bridge.group(wiring)
         method.steps += 1
         clock = [time.perf_counter()]
-        y = ops.linear_forward(x, theta, code, colptr, layer.out_features, None)
+        y = ops.linear_forward(x, theta, index, layer.out_features, None)
         clock.append(time.perf_counter())
-        _, dtheta = ops.linear_backward(x, y, theta, code, colptr, True, True)
+        _, dtheta = ops.linear_backward(x, y, theta, index, True, True)
         clock.append(time.perf_counter())
         dead = ops.update_(
             theta,
@@ -138,4 +138,5 @@ def measure(side: int, budget: int, batch: int, steps: int, threads: int) -> dic
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(**json.loads(sys.argv[1]))))
+    found = measure(**json.loads(sys.argv[1]))
+    print(json.dumps({"kernels": library.isa(), "found": found}))

@@ -119,13 +119,13 @@ def check_gradients(hidden: Sequence[int], examples: Examples) -> None:
     (wiring,) = wirings(model)
     assert wiring.theta.grad is not None
     for name, layer in sparse_layers(model):
-        code, colptr = wiring.layer_index(layer.part)
-        start, end = wiring.bounds[layer.part : layer.part + 2]
+        index = wiring.layer_index(layer.part)
+        code, colptr = index.layer_code(), index.layer_colptr()
         columns = torch.repeat_interleave(torch.arange(colptr.numel() - 1), colptr[1:] - colptr[:-1])
         dense = twin.get_parameter(f"{name}.weight").grad
         assert dense is not None
         expected = dense[rows_of(code), columns] * signs_of(code, dense.dtype)
-        if not torch.allclose(wiring.theta.grad[start:end], expected, rtol=1e-3, atol=1e-6):
+        if not torch.allclose(wiring.theta.grad[index.start : index.end], expected, rtol=1e-3, atol=1e-6):
             raise WrongAnswerError(f"step: gradients of layer {name} differ from the dense twin's")
     if not torch.allclose(losses[0], losses[1], rtol=1e-5, atol=1e-6):
         raise WrongAnswerError("step: the loss differs from the dense twin's")
@@ -197,8 +197,9 @@ def measure(settings: Settings) -> Section:
         subject = f"training step {first.workload}: dense ÷ ours, fused"
         goals.append(Goal(subject, GOAL_FUSED, reached, prototype=PROTOTYPE_FUSED))
     notes = [
-        "Dense takes plain SGD steps; ours all of DEEP R (SGD, ℓ1, noise, death, rebirth), the paper's settings, "
-        "no biases. Batches are cut before the clock starts, except for the fused path, which gathers its own within it."
+        "Dense takes plain SGD steps; ours all of DEEP R (SGD, ℓ1, noise, death, rebirth) with the paper's "
+        "settings, no biases. Batches are cut before the clock starts, except for the fused path, which "
+        "gathers its own within it."
     ]
     if missing:
         notes.append(f"The fused path was left out: {missing}.")

@@ -1,4 +1,4 @@
-"""The update of a step, Algorithm 1 up to the deaths, against torch's Adam alone; and the normals it draws."""
+"""The update of a step, Algorithm 1 up to the deaths, against torch's Adam alone; and its random numbers."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ def measure(settings: Settings) -> Section:
         updates = [measure_update(count, settings) for count in sizes]
         normals = [measure_normals(sizes[-1], settings)]
     notes = [
-        f"Ours does more than Adam: ℓ1, Gaussian noise, and the list of the dead (1 in {DEAD_SHARE:,}); torch's "
-        "Adam only moves the parameters. Both count their Python."
+        f"Ours does more than Adam: ℓ1, Gaussian noise, and the list of the dead (1 in {DEAD_SHARE:,}); "
+        "torch's Adam only moves the parameters. Both count their Python."
     ]
     tables = [Table("Update", updates), Table("Normal random numbers", normals)]
     return Section("update", "Update of a step", tables, notes=notes)

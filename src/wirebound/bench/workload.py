@@ -10,7 +10,7 @@ from torch import Tensor
 
 from wirebound.bench.results import WrongAnswerError
 from wirebound.nn.linear import SparseLinear
-from wirebound.ops.layout import rows_of, signs_of
+from wirebound.ops.layout import LayerIndex, rows_of, signs_of
 
 _TOLERANCE = 1e-4  # of the largest number: sums of a few thousand float32 products in another order
 
@@ -39,7 +39,7 @@ class Answer:
 
 
 class Problem:
-    """The tensors of a workload, the same for all contenders; activations are row-major, as in torch layers."""
+    """The tensors of a workload, the same for all contenders; activations are row-major as torch has them."""
 
     def __init__(self, workload: Workload, budget: int | None = None, seed: int = 0) -> None:
         self.workload = workload
@@ -59,8 +59,8 @@ class Problem:
     def theta(self) -> Tensor:
         return self.layer.wiring.theta.detach()
 
-    def index(self) -> tuple[Tensor, Tensor]:
-        """(code, colptr) of the layer."""
+    @property
+    def index(self) -> LayerIndex:
         return self.layer.wiring.layer_index(0)
 
     def signs(self) -> Tensor:
@@ -68,7 +68,7 @@ class Problem:
 
     def places(self) -> tuple[Tensor, Tensor]:
         """Row and column of each connection."""
-        code, colptr = self.index()
+        code, colptr = self.layer.wiring.code, self.layer.wiring.colptr
         counts = colptr[1:] - colptr[:-1]
         return rows_of(code), torch.repeat_interleave(torch.arange(self.workload.n_in), counts)
 

@@ -15,6 +15,21 @@ Scalar: TypeAlias = "float | Schedule"
 Rate: TypeAlias = "Scalar | Sequence[Scalar] | Mapping[str, Scalar]"
 
 
+class _OfLr:
+    """A schedule that follows the learning rate alone, so that it stands still while that does."""
+
+    def __init__(self, function: Callable[[float], float]) -> None:
+        self.function = function
+
+    def __call__(self, step: int, lr: float) -> float:
+        return self.function(lr)
+
+
+def changes_with_step(rate: Scalar) -> bool:
+    """Whether a rate may change although the learning rate does not."""
+    return callable(rate) and not isinstance(rate, _OfLr)
+
+
 def noise_amplitude(g: float) -> Schedule:
     """The temperature at which the noise of a step is η g ν, as in the authors' code: T = η g² / 2.
 
@@ -22,14 +37,14 @@ def noise_amplitude(g: float) -> Schedule:
     """
     if not (math.isfinite(g) and g >= 0):
         raise ValueError(f"noise amplitude g (={g}) must be a finite number >= 0")
-    return lambda step, lr: lr * g * g / 2
+    return _OfLr(lambda lr: lr * g * g / 2)
 
 
 def proportional_to_lr(value: float, lr: float) -> Schedule:
     """``value`` while the learning rate is ``lr``, then in proportion to it."""
     if not lr > 0:
         raise ValueError(f"lr (={lr}) must be > 0")
-    return lambda step, now: value * now / lr
+    return _OfLr(lambda now: value * now / lr)
 
 
 def linear(start: float, end: float, steps: int) -> Schedule:

@@ -41,7 +41,8 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
         None,
         [LONG, LONG, *[POINTER] * 5, LONG, POINTER, LONG, ULONG, INT, LONG, *[POINTER] * 3, INT],
     ),
-    # fused step
+    # fused step: run, status
+    "wb_fused_steps_f32": (LONG, [POINTER, POINTER]),
 }
 
 

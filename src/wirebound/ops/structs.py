@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import Structure, c_double, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 
 
 class Rule(Structure):
@@ -39,3 +39,86 @@ class Rider(Structure):
     """wb_rider: an array that moves with its connections, and the bits that a newborn has there."""
 
     _fields_ = (("data", c_void_p), ("size", c_int64), ("fill", c_int64))
+
+
+class Parameter(Structure):
+    """wb_parameter: a dense parameter and its optimiser state."""
+
+    _fields_ = (
+        ("data", c_void_p),
+        ("moment1", c_void_p),
+        ("moment2", c_void_p),
+        ("moment2_max", c_void_p),
+        ("weight_decay", c_double),
+        ("step", c_int64),
+    )
+
+
+class FusedLayer(Structure):
+    """wb_fused_layer: one layer of a stack."""
+
+    _fields_ = (
+        ("n_in", c_int64),
+        ("n_out", c_int64),
+        ("activation", c_int32),
+        ("wiring", c_int32),
+        ("part", c_int64),
+        ("weight", Parameter),
+        ("bias", Parameter),
+    )
+
+
+class FusedWiring(Structure):
+    """wb_fused_wiring: a wiring, its optimiser state, and how it walks and rewires."""
+
+    _fields_ = (
+        ("budget", c_int64),
+        ("layers", c_int64),
+        ("n_in", c_void_p),
+        ("n_out", c_void_p),
+        ("colptr", c_void_p),
+        ("code", c_void_p),
+        ("theta", c_void_p),
+        ("moment1", c_void_p),
+        ("moment2", c_void_p),
+        ("moment2_max", c_void_p),
+        ("born", c_void_p),
+        ("shares", c_void_p),
+        ("shrink", c_void_p),
+        ("noise_std", c_void_p),
+        ("walk_stride", c_int64),
+        ("rewire_every", c_int64),
+        ("weight_decay", c_double),
+        ("seed", c_uint64),
+        ("index", c_int32),
+        ("bound", c_int32),
+    )
+
+
+class FusedRun(Structure):
+    """wb_fused_run: some steps in a row."""
+
+    _fields_ = (
+        ("steps", c_int64),
+        ("first_step", c_int64),
+        ("n_layers", c_int64),
+        ("n_wirings", c_int64),
+        ("layers", c_void_p),
+        ("wirings", c_void_p),
+        ("rule", Rule),
+        ("lr", c_void_p),
+        ("x", c_void_p),
+        ("x_stride", c_int64),
+        ("x_is_bytes", c_int32),
+        ("loss_kind", c_int32),
+        ("scale", c_float),
+        ("shift", c_float),
+        ("labels", c_void_p),
+        ("targets", c_void_p),
+        ("target_stride", c_int64),
+        ("order", c_void_p),
+        ("batch", c_void_p),
+        ("loss", c_void_p),
+        ("born", c_void_p),
+        ("born_stride", c_int64),
+    )

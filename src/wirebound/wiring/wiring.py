@@ -251,6 +251,11 @@ class Wiring(nn.Module):
             self.theta.abs_()
             self.sign_bound = True
 
+    def forget(self) -> None:
+        """Drop what was derived from the arrays: someone has written them anew."""
+        self._bounds = self._split = None
+        self._indices = {}
+
     # State
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -264,11 +269,10 @@ class Wiring(nn.Module):
             state_dict[prefix + "sign_bound"] = sign_bound
             self.sign_bound = bool(sign_bound)
         self.seed, self.index = self.identity.tolist()
-        self._bounds = self._split = None
-        self._indices = {}
+        self.forget()
 
     def _apply(self, fn: Any, recurse: bool = True) -> Wiring:
-        self._split, self._indices = None, {}  # their slices belong to the old storage
+        self.forget()  # slices belong to the old storage
         return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:

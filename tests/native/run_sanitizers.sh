@@ -1,0 +1,46 @@
+#!/bin/sh
+# Builds the kernels and every *_test.cpp here with the address and undefined-behaviour sanitizers, and runs each test
+# on every instruction set this processor has. A first argument "thread" uses the thread sanitizer instead.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+source=$here/../../csrc
+cxx=${CXX:-c++}
+case ${1:-address} in
+    thread) sanitize=thread ;;
+    *) sanitize=address,undefined ;;
+esac
+build=$(mktemp -d)
+trap 'rm -rf "$build"' EXIT
+plain="-std=c++17 -O1 -g1 -Wall -Wextra -Wno-psabi -pthread -fno-math-errno -ffp-contract=fast"
+flags="$plain -fno-omit-frame-pointer -fsanitize=$sanitize -fno-sanitize-recover=all"
+
+case $(uname -m) in
+    x86_64 | amd64) sets="baseline v3 v4" ;;
+    aarch64 | arm64) sets=neon ;;
+    *) sets=baseline ;;
+esac
+for name in dispatch parallel scratch; do
+    $cxx $flags -c "$source/$name.cpp" -o "$build/0-$name.o" &
+done
+number=1  # the linker takes the lowest instruction set first, as in setup.py
+for set in $sets; do
+    case $set in
+        v3 | v4) march=-march=x86-64-$set ;;
+        *) march= ;;
+    esac
+    # A set this processor cannot run only has to be there.
+    chosen=$flags
+    if [ "$set" = v4 ] && ! grep -q avx512bw /proc/cpuinfo; then chosen=$plain; fi
+    $cxx $chosen $march -DWB_ISA="$set" -c "$source/isa.cpp" -o "$build/$number-$set.o" &
+    number=$((number + 1))
+done
+wait
+
+for test in "$here"/*_test.cpp; do
+    $cxx $flags "$test" "$build"/*.o -o "$build/test"
+    for set in $sets; do
+        if [ "$set" = v4 ] && ! grep -q avx512bw /proc/cpuinfo; then continue; fi
+        echo "== $(basename "$test") $set"
+        WIREBOUND_ISA=$set "$build/test"
+    done
+done
