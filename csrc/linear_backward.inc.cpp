@@ -57,9 +57,9 @@ static __attribute__((noinline)) void settle_sums(T* sums, int64_t count, const 
     if (k == count) return;
     for (int64_t i = count * lanes; i < (k + lanes) * lanes; ++i) sums[i] = T(0);
     const V sum = sum_lanes<T, Bytes>(sums + k * lanes);
-    for (int64_t i = 0; k < count; ++i, ++k) {
-        const T value = with_sign(sum[i], code[k]);
-        dtheta[k] = start ? value : dtheta[k] + value;
+    for (int i = 0; i < static_cast<int>(count - k); ++i) {
+        const T value = with_sign(sum[i], code[k + i]);
+        dtheta[k + i] = start ? value : dtheta[k + i] + value;
     }
 }
 
@@ -171,12 +171,10 @@ static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_
         reinterpret_cast<uintptr_t>(unit.panel) - static_cast<uintptr_t>(unit.first_row) * PanelBytes;
     int64_t waiting_from = 0, waiting = 0;  // connections whose sums are not settled yet
     const auto settle = [&]() __attribute__((always_inline)) {
-        if constexpr (Dtheta) {
-            if (waiting > 0)
-                settle_sums<T, sum_bytes>(sums, waiting, layer.code + waiting_from, dtheta + waiting_from,
-                                          unit.first_sample == 0);
-            waiting = 0;
-        }
+        if (Dtheta && waiting > 0)
+            settle_sums<T, sum_bytes>(sums, waiting, layer.code + waiting_from, dtheta + waiting_from,
+                                      unit.first_sample == 0);
+        waiting = 0;
     };
     for (int64_t first = first_column; first < end_column; first += kBlockColumns) {
         const int64_t columns = std::min(kBlockColumns, end_column - first);
@@ -195,31 +193,25 @@ static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_
                 while (stop < end && row_of(layer.code[stop]) < unit.end_row) ++stop;
                 cursors[first + c] += static_cast<int32_t>(stop - begin);
             }
-            T* out = dx_block + c * W;
-            if constexpr (!Dtheta) {
-                gather_column<T, PanelBytes, Dx, false, Prefetch>(layer, begin, stop, end - 1, nullptr, out, false,
-                                                                  panel, nullptr);
-            } else {
-                // A column is cut only where its own length asks for it, never where the buffer happens to be full:
-                // the order of its additions must not depend on where this range of columns began.
-                if (begin != waiting_from + waiting || stop - begin > kSumsWaiting - waiting) {
-                    settle();
-                    waiting_from = begin;
-                }
-                int64_t piece = begin;
-                do {
-                    const int64_t piece_end = std::min(stop, piece + kSumsWaiting);
-                    gather_column<T, PanelBytes, Dx, true, Prefetch>(layer, piece, piece_end, end - 1,
-                                                                     x_block + c * W, out, piece > begin, panel,
-                                                                     sums + waiting * sum_lanes_count);
-                    waiting += piece_end - piece;
-                    piece = piece_end;
-                    if (waiting == kSumsWaiting) {
-                        settle();
-                        waiting_from = piece;
-                    }
-                } while (piece < stop);
+            // A column is cut only where its own length asks for it, never where the buffer happens to be full: the
+            // order of its additions must not depend on where this range of columns began.
+            if (begin != waiting_from + waiting || stop - begin > kSumsWaiting - waiting) {
+                settle();
+                waiting_from = begin;
             }
+            int64_t piece = begin;
+            do {
+                const int64_t piece_end = std::min(stop, piece + kSumsWaiting);
+                gather_column<T, PanelBytes, Dx, Dtheta, Prefetch>(layer, piece, piece_end, end - 1, x_block + c * W,
+                                                                   dx_block + c * W, piece > begin, panel,
+                                                                   sums + waiting * sum_lanes_count);
+                waiting += piece_end - piece;
+                piece = piece_end;
+                if (waiting == kSumsWaiting) {
+                    settle();
+                    waiting_from = piece;
+                }
+            } while (piece < stop);
         }
         if constexpr (Dx) {
             if (unit.first_row > 0) unpack<T, PanelBytes, true>(dx_block, unit.samples, columns, dx + first, job.dx_stride);

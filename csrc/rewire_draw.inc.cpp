@@ -66,7 +66,7 @@ static void draw_ranks(const RewireTask& task, int64_t count, int64_t* born, Rew
     int64_t* ranks = scratch.ranks.data();
     for (int64_t i = 0; i < task.layers; ++i) {
         const uint32_t stream = kNewbornStream | static_cast<uint32_t>(task.wiring_index) << 8 |
-                                static_cast<uint32_t>(i + 1) << 16;
+                                static_cast<uint32_t>(i + 1) << 20;
         sample_sorted(scratch.per_layer[static_cast<size_t>(i)], born[i], task.seed, stream,
                       static_cast<uint64_t>(task.step), ranks);
         ranks += born[i];

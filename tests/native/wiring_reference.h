@@ -118,7 +118,7 @@ inline std::vector<int64_t> newborns_reference(const Shape& shape, const std::ve
     }
     const std::vector<int64_t> given = layer_draw_reference(count, *shares, room, seed, wiring_index, step);
     for (size_t i = 0; i < given.size(); ++i) {
-        const uint32_t of_layer = stream | static_cast<uint32_t>(i + 1) << 16;
+        const uint32_t of_layer = stream | static_cast<uint32_t>(i + 1) << 20;
         for (int64_t rank : sample_reference(room[i], given[i], seed, of_layer, when))
             newborns.push_back(dormant_at(survivors, start[i], rank));
     }

@@ -45,7 +45,7 @@ def show_goals(console: Console, goals: Sequence[Goal]) -> None:
 def _grid(table: Table) -> Grid:
     head, *body = rows(table)
     grid = Grid(title=table.title, title_justify="left", title_style="bold")
-    grid.add_column("")
+    grid.add_column("", min_width=24)
     for workload in head[1:]:
         grid.add_column(workload.replace(", ", "\n"), justify="right", no_wrap=True)
     timed = len({name for m in table.measurements for name in m.times})

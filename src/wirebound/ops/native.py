@@ -136,7 +136,7 @@ def update_(
     c_rule = _c_rule(rule)
     c_rule.bound, c_rule.clamp = sign_bound, clamp
     c_rule.stream, c_rule.seed, c_rule.step = stream, seed, step
-    c_walks = (structs.Walk * len(walks))(*walks)
+    c_walks = (structs.Walk * len(walks))(*(structs.Walk(*walk) for walk in walks))
     count = theta.numel()
     dead = torch.empty(min(count, max(_MIN_DEAD, count // 64)), dtype=torch.int64)
     bad = ctypes.c_int32()
@@ -195,7 +195,7 @@ def rewire_(
     layers = geometry.layers
     longs, n_in, n_out = _c_shapes(geometry)
     c_riders = (structs.Rider * len(riders))(
-        *((t.data_ptr(), t.element_size(), _bits(fill, t.dtype) if fill else 0) for t, fill in riders)
+        *(structs.Rider(t.data_ptr(), t.element_size(), _bits(fill, t.dtype) if fill else 0) for t, fill in riders)
     )
     born, died = longs(), longs()
     assert _LIBRARY is not None

@@ -18,6 +18,7 @@ _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LANES = 8  # blocks that make one group of 32 normals, in the order that vector code writes them
+MAX_WIRINGS = 1 << 12  # of a model, and layers of a wiring: what a stream's number has room for
 _CHUNK_BLOCKS = 1 << 18  # bounds the scratch memory of one call
 
 
@@ -36,7 +37,7 @@ class Stream(IntEnum):
 
 def stream_of(purpose: Stream, wiring_index: int, layer: int | None = None) -> int:
     """The stream of a purpose within a wiring, or within one layer of it."""
-    return purpose | wiring_index << 8 | (0 if layer is None else (layer + 1) << 16)
+    return purpose | wiring_index << 8 | (0 if layer is None else (layer + 1) << 20)
 
 
 def _multiply(a: Tensor, b: int) -> tuple[Tensor, Tensor]:

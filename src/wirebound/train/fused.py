@@ -201,7 +201,7 @@ class FusedEngine:
             activation=layer.activation,
             wiring=next(i for i, w in enumerate(self.wirings) if w is linear.wiring) if sparse else -1,
             part=linear.part if sparse else 0,
-            weight=structs.Parameter() if sparse else self._parameter(linear.weight),
+            weight=self._parameter(None if sparse else linear.weight),
             bias=self._parameter(linear.bias),
         )
 

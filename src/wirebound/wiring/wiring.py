@@ -73,8 +73,10 @@ class Wiring(nn.Module):
         super().__init__()
         if not 0 <= seed < 1 << 63:
             raise ValueError(f"seed (={seed}) must be in [0, 2^63)")
-        if not 0 <= index < 1 << 8:
-            raise ValueError(f"wiring index (={index}) must be in [0, 256)")
+        if not 0 <= index < philox.MAX_WIRINGS:
+            raise ValueError(f"wiring index (={index}) must be in [0, {philox.MAX_WIRINGS})")
+        if len(layers) >= philox.MAX_WIRINGS:
+            raise ValueError(f"a wiring must span fewer than {philox.MAX_WIRINGS} layers, not {len(layers)}")
         self.layers = tuple(layers)
         self.geometry = Geometry(tuple(s.n_out for s in layers), tuple(s.n_in for s in layers))
         device = torch.device("cpu" if device is None else device)
