@@ -30,37 +30,84 @@ WB_INLINE double with_sign(double value, int32_t code) {
     return value;
 }
 
-// sign * theta in every lane. Both broadcasts come straight from memory, so no value crosses between register files.
+// The same for vectors; one code per lane.
 template <class T, int Bytes>
-WB_INLINE Vec<T, Bytes> weight_splat(const T* theta, const int32_t* code) {
-    if constexpr (sizeof(T) == 4) {
-        const auto sign = (Vec<int32_t, Bytes>{} + *code) & INT32_MIN;
-        return (Vec<T, Bytes>)((Vec<int32_t, Bytes>)splat<T, Bytes>(*theta) ^ sign);
-    } else {
-        return splat<T, Bytes>(with_sign(*theta, *code));
+WB_INLINE Vec<T, Bytes> with_signs(Vec<T, Bytes> values, Vec<int32_t, Bytes / sizeof(T) * 4> codes) {
+    if constexpr (sizeof(T) == 4) return (Vec<T, Bytes>)((BitsVec<T, Bytes>)values ^ (codes & INT32_MIN));
+    else {
+        const auto wide = __builtin_convertvector(codes, BitsVec<T, Bytes>);  // keeps the sign
+        return (Vec<T, Bytes>)((BitsVec<T, Bytes>)values ^ (wide & INT64_MIN));
     }
 }
 
-// Panels are 16, 32, 64 or 128 bytes a feature: up to 32 floats or 16 doubles.
+// sign * theta in every lane.
+template <class T, int Bytes>
+WB_INLINE Vec<T, Bytes> weight_splat(T theta, int32_t code) {
+    if constexpr (sizeof(T) == 4) return with_signs<T, Bytes>(splat<T, Bytes>(theta), Vec<int32_t, Bytes>{} + code);
+    else return splat<T, Bytes>(with_sign(theta, code));
+}
+
+// Panels are 32, 64 or 128 bytes a feature: up to 32 floats or 16 doubles.
 constexpr int kPanelBytes = 128;
 
 // Beyond this a panel is cut into tiles of rows: memory stays small whatever the layer's size. The tile of a thread
 // then still fits a last-level cache.
 constexpr int64_t kTileBytes = int64_t{8} << 20;
 
+// Samples a panel. Tiles make the rest of the batch's data pass by several times, and narrow panels make it fewer: a
+// layer that needs tiles at full width gets panels of 32 bytes.
+template <class T>
+WB_INLINE int64_t widest_panel(int64_t n_out) {
+    return (n_out * kPanelBytes > kTileBytes ? 32 : kPanelBytes) / static_cast<int64_t>(sizeof(T));
+}
+
 // A panel larger than this is not in the second-level cache, and its rows are worth prefetching.
 constexpr int64_t kPrefetchBytes = int64_t{800} << 10;
 constexpr int64_t kPrefetchAhead = 24;
 
+template <int Bytes>
+WB_INLINE void prefetch(uintptr_t address) {
+    for (int line = 0; line < Bytes; line += 64) __builtin_prefetch(reinterpret_cast<const void*>(address + line));
+}
+
 // Columns of x (and dx) in transposed form at a time.
 constexpr int64_t kBlockColumns = 64;
+
+// How a kernel gets at the rows of a panel: it is in the cache; it is not, and rows are prefetched some connections
+// ahead; or it is only a tile of the rows.
+enum class Access { cached, prefetched, tiled };
+
+WB_INLINE Access access_to(int64_t bytes, const int32_t* cursors) {
+    if (cursors != nullptr) return Access::tiled;
+    return bytes > kPrefetchBytes ? Access::prefetched : Access::cached;
+}
+
+// For a block of columns, the connections [begin[c], stop[c]) that lie in the current tile of rows.
+struct TileRuns {
+    int64_t begin[kBlockColumns], stop[kBlockColumns];
+};
+
+// Finds them. `cursors` holds how far each column has come: rows are sorted, so every tile continues where the one
+// before it stopped. A tile is far larger than the cache and sees few connections of a column, so their rows are
+// fetched now, for the whole block, before the first is needed.
+template <class T, int PanelBytes>
+WB_INLINE void find_runs(const Layer<T>& layer, int64_t first, int64_t columns, int64_t end_row, int32_t* cursors,
+                         uintptr_t panel, TileRuns& runs) {
+    for (int64_t c = 0; c < columns; ++c) {
+        const int64_t begin = layer.begin(first + c), end = layer.begin(first + c + 1);
+        int64_t k = runs.begin[c] = begin + cursors[first + c];
+        for (; k < end && row_of(layer.code[k]) < end_row; ++k)
+            prefetch<PanelBytes>(panel + static_cast<uintptr_t>(row_of(layer.code[k])) * PanelBytes);
+        runs.stop[c] = k;
+        cursors[first + c] = static_cast<int32_t>(k - begin);
+    }
+}
 
 // Calls function(std::integral_constant<int, bytes>) with the narrowest panel that holds `samples` samples.
 template <class T, class Function>
 WB_INLINE void with_panel_bytes(int64_t samples, Function&& function) {
     const int64_t bytes = samples * static_cast<int64_t>(sizeof(T));
-    if (bytes <= 16) function(std::integral_constant<int, 16>{});
-    else if (bytes <= 32) function(std::integral_constant<int, 32>{});
+    if (bytes <= 32) function(std::integral_constant<int, 32>{});
     else if (bytes <= 64) function(std::integral_constant<int, 64>{});
     else function(std::integral_constant<int, 128>{});
 }

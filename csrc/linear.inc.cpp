@@ -1,7 +1,10 @@
 // The linear layer, y = x W^T + bias, and its gradients.
 
-#include "layer.inc.cpp"
 #include "transpose.inc.cpp"
+
+#include "layer.inc.cpp"
+
+#include "lane_sums.inc.cpp"
 
 #include "linear_backward.inc.cpp"
 #include "linear_forward.inc.cpp"

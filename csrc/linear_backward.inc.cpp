@@ -1,71 +1,9 @@
 // dx = dy W and the gradient of every connection, in one pass over the columns. dy is transposed into a panel that
 // all threads read; a thread owns ranges of columns, and with them their dx and their connections.
 
-// Per-connection products wait here, one vector of partial sums each, until a group of them is summed across lanes at
-// once: cheaper than one by one, and columns need no common length.
-constexpr int64_t kSumsWaiting = 256;
-
-// The lane sums of as many vectors as a vector has lanes, in order. Where one side of an addition can be a blend, it
-// is: blends are cheaper than shuffles.
-template <class T, int Bytes>
-WB_INLINE Vec<T, Bytes> sum_lanes(const T* from) {
-    constexpr int lanes = Bytes / sizeof(T);
-    using V = Vec<T, Bytes>;
-    V v[lanes];
-    for (int i = 0; i < lanes; ++i) v[i] = load<T, Bytes>(from + i * lanes);
-    V low, high;  // each lane: the sum of one vector's first, or second, 16 bytes
-    if constexpr (sizeof(T) == 4) {
-        const auto add_halves = [](V a, V b) {  // a0+a2 a1+a3 b0+b2 b1+b3
-            if constexpr (Bytes == 16) return WB_SHUFFLE(a, b, 0, 1, 6, 7) + WB_SHUFFLE(a, b, 2, 3, 4, 5);
-            else
-                return WB_SHUFFLE(a, b, 0, 1, 10, 11, 4, 5, 14, 15) + WB_SHUFFLE(a, b, 2, 3, 8, 9, 6, 7, 12, 13);
-        };
-        const auto add_pairs = [](V a, V b) {  // a0+a1 a2+a3 b0+b1 b2+b3
-            if constexpr (Bytes == 16) return WB_SHUFFLE(a, b, 0, 2, 4, 6) + WB_SHUFFLE(a, b, 1, 3, 5, 7);
-            else
-                return WB_SHUFFLE(a, b, 0, 2, 8, 10, 4, 6, 12, 14) + WB_SHUFFLE(a, b, 1, 3, 9, 11, 5, 7, 13, 15);
-        };
-        low = add_pairs(add_halves(v[0], v[1]), add_halves(v[2], v[3]));
-        if constexpr (Bytes == 32) high = add_pairs(add_halves(v[4], v[5]), add_halves(v[6], v[7]));
-    } else {
-        const auto add_unpacked = [](V a, V b) { return unpack_low<T, Bytes>(a, b) + unpack_high<T, Bytes>(a, b); };
-        low = add_unpacked(v[0], v[1]);
-        if constexpr (Bytes == 32) high = add_unpacked(v[2], v[3]);
-    }
-    if constexpr (Bytes == 16) return low;
-    else if constexpr (sizeof(T) == 4)
-        return WB_SHUFFLE(low, high, 0, 1, 2, 3, 12, 13, 14, 15) + WB_SHUFFLE(low, high, 4, 5, 6, 7, 8, 9, 10, 11);
-    else return WB_SHUFFLE(low, high, 0, 1, 6, 7) + WB_SHUFFLE(low, high, 2, 3, 4, 5);
-}
-
-// Adds the sums of the waiting connections, signed, to dtheta, or starts dtheta with them.
-template <class T, int Bytes>
-static __attribute__((noinline)) void settle_sums(T* sums, int64_t count, const int32_t* code, T* dtheta, bool start) {
-    constexpr int lanes = Bytes / sizeof(T);
-    using V = Vec<T, Bytes>;
-    const auto signed_sum = [](V sum, const int32_t* at) {
-        const auto codes = load<int32_t, lanes * 4>(at);
-        if constexpr (sizeof(T) == 4) return (V)((BitsVec<T, Bytes>)sum ^ (codes & INT32_MIN));
-        else return (V)((BitsVec<T, Bytes>)sum ^ ((__builtin_convertvector(codes, BitsVec<T, Bytes>) << 32) & INT64_MIN));
-    };
-    int64_t k = 0;
-    for (; k + lanes <= count; k += lanes) {
-        V sum = signed_sum(sum_lanes<T, Bytes>(sums + k * lanes), code + k);
-        if (!start) sum += load<T, Bytes>(dtheta + k);
-        store<T, Bytes>(dtheta + k, sum);
-    }
-    if (k == count) return;
-    for (int64_t i = count * lanes; i < (k + lanes) * lanes; ++i) sums[i] = T(0);
-    const V sum = sum_lanes<T, Bytes>(sums + k * lanes);
-    for (int i = 0; i < static_cast<int>(count - k); ++i) {
-        const T value = with_sign(sum[i], code[k + i]);
-        dtheta[k + i] = start ? value : dtheta[k + i] + value;
-    }
-}
-
 // For the connections [begin, end) of one column: dx = sum of weight * dy (added to dx if this continues a column), and
 // sums[k] = x * dy, lane by lane.
-template <class T, int PanelBytes, bool Dx, bool Dtheta, bool Prefetch>
+template <class T, int PanelBytes, bool Dx, bool Dtheta, Access access>
 WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, int64_t last, const T* x, T* dx,
                              bool continued, uintptr_t panel, T* sums) {
     constexpr int Bytes = PanelBytes < kVectorBytes ? PanelBytes : kVectorBytes;
@@ -86,17 +24,14 @@ WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, 
         }
     }
     const int32_t* code = layer.code;
-    const T* theta = layer.theta;
+    const auto row_address = [&](int64_t k) __attribute__((always_inline)) {
+        return panel + static_cast<uintptr_t>(row_of(code[k])) * PanelBytes;
+    };
     const auto connection = [&](int64_t k, V* to) __attribute__((always_inline)) {
-        const T* dy = reinterpret_cast<const T*>(panel + static_cast<uintptr_t>(row_of(code[k])) * PanelBytes);
-        if constexpr (Prefetch) {
-            const int64_t ahead = k + kPrefetchAhead < last ? k + kPrefetchAhead : last;
-            const uintptr_t next = panel + static_cast<uintptr_t>(row_of(code[ahead])) * PanelBytes;
-            for (int line = 0; line < PanelBytes; line += 64)
-                __builtin_prefetch(reinterpret_cast<const void*>(next + line), 0);
-        }
+        const T* dy = reinterpret_cast<const T*>(row_address(k));
+        if constexpr (access == Access::prefetched) prefetch<PanelBytes>(row_address(std::min(k + kPrefetchAhead, last)));
         V weight, product, other;
-        if constexpr (Dx) weight = weight_splat<T, Bytes>(theta + k, code + k);
+        if constexpr (Dx) weight = weight_splat<T, Bytes>(layer.theta[k], code[k]);
         for (int i = 0; i < vectors; ++i) {
             V value = load<T, Bytes>(dy + i * lanes);
             keep(value);
@@ -150,11 +85,11 @@ struct Backward {
     T* dx;
     int64_t dx_stride;
     T* dtheta;
-    int32_t* cursors;  // as in forward_tile; null without tiles
+    int32_t* cursors;  // as in find_runs
 };
 
 // dx and dtheta of the columns [first_column, end_column), as far as this unit of dy goes.
-template <class T, int PanelBytes, bool Dx, bool Dtheta, bool Prefetch>
+template <class T, int PanelBytes, bool Dx, bool Dtheta, Access access>
 static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_t first_column, int64_t end_column) {
     constexpr int W = PanelBytes / sizeof(T);
     constexpr int sum_bytes = kStripBytes<PanelBytes>;
@@ -162,60 +97,50 @@ static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_
     alignas(64) T x_block[kBlockColumns * W];
     alignas(64) T dx_block[kBlockColumns * W];
     alignas(64) T sums[kSumsWaiting * sum_lanes_count];
-    const Layer<T> layer = job.layer;  // copies: stores into the blocks could otherwise change the originals
-    int32_t* const cursors = job.cursors;
-    T* const dtheta = job.dtheta;
+    TileRuns runs;
+    WaitingRun waiting_runs[kBlockColumns];
+    int waiting_runs_count = 0;
+    int64_t waiting = 0;
+    const Layer<T> layer = job.layer;  // a copy: stores into the blocks could otherwise change the original
+    const int64_t last = layer.connections() - 1;
     const T* x = job.x + unit.first_sample * job.x_stride;
     T* dx = Dx ? job.dx + unit.first_sample * job.dx_stride : nullptr;
     const uintptr_t panel =
         reinterpret_cast<uintptr_t>(unit.panel) - static_cast<uintptr_t>(unit.first_row) * PanelBytes;
-    int64_t waiting_from = 0, waiting = 0;  // connections whose sums are not settled yet
     const auto settle = [&]() __attribute__((always_inline)) {
-        if (Dtheta && waiting > 0)
-            settle_sums<T, sum_bytes>(sums, waiting, layer.code + waiting_from, dtheta + waiting_from,
+        if (Dtheta)
+            settle_sums<T, sum_bytes>(sums, waiting, waiting_runs, waiting_runs_count, layer.code, job.dtheta,
                                       unit.first_sample == 0);
-        waiting = 0;
+        waiting = waiting_runs_count = 0;
     };
     for (int64_t first = first_column; first < end_column; first += kBlockColumns) {
         const int64_t columns = std::min(kBlockColumns, end_column - first);
-        if constexpr (Dtheta) {
-            if (layer.begin(first) != layer.begin(first + columns))
-                pack<T, PanelBytes>(x + first, job.x_stride, unit.samples, columns, x_block);
-        }
-        int64_t end = layer.begin(first);
+        if constexpr (access == Access::tiled)
+            find_runs<T, PanelBytes>(layer, first, columns, unit.end_row, job.cursors, panel, runs);
+        if (Dtheta && layer.begin(first) != layer.begin(first + columns))
+            pack<T, PanelBytes>(x + first, job.x_stride, unit.samples, columns, x_block);
         for (int64_t c = 0; c < columns; ++c) {
-            int64_t begin = end;
-            end = layer.begin(first + c + 1);
-            int64_t stop = end;
-            if (cursors != nullptr) {
-                begin += cursors[first + c];
-                stop = begin;
-                while (stop < end && row_of(layer.code[stop]) < unit.end_row) ++stop;
-                cursors[first + c] += static_cast<int32_t>(stop - begin);
-            }
+            const int64_t begin = access == Access::tiled ? runs.begin[c] : layer.begin(first + c);
+            const int64_t stop = access == Access::tiled ? runs.stop[c] : layer.begin(first + c + 1);
+            int64_t k = begin;
             // A column is cut only where its own length asks for it, never where the buffer happens to be full: the
             // order of its additions must not depend on where this range of columns began.
-            if (begin != waiting_from + waiting || stop - begin > kSumsWaiting - waiting) {
-                settle();
-                waiting_from = begin;
-            }
-            int64_t piece = begin;
             do {
-                const int64_t piece_end = std::min(stop, piece + kSumsWaiting);
-                gather_column<T, PanelBytes, Dx, Dtheta, Prefetch>(layer, piece, piece_end, end - 1, x_block + c * W,
-                                                                   dx_block + c * W, piece > begin, panel,
+                const int64_t end = std::min(stop, k + kSumsWaiting);
+                if (end - k > kSumsWaiting - waiting || waiting_runs_count == kBlockColumns) settle();
+                gather_column<T, PanelBytes, Dx, Dtheta, access>(layer, k, end, last, x_block + c * W,
+                                                                   dx_block + c * W, k > begin, panel,
                                                                    sums + waiting * sum_lanes_count);
-                waiting += piece_end - piece;
-                piece = piece_end;
-                if (waiting == kSumsWaiting) {
-                    settle();
-                    waiting_from = piece;
-                }
-            } while (piece < stop);
+                if (waiting_runs_count > 0 && waiting_runs[waiting_runs_count - 1].end == k)
+                    waiting_runs[waiting_runs_count - 1].end = end;
+                else waiting_runs[waiting_runs_count++] = {k, end};
+                waiting += end - k;
+                k = end;
+            } while (k < stop);
         }
         if constexpr (Dx) {
-            if (unit.first_row > 0) unpack<T, PanelBytes, true>(dx_block, unit.samples, columns, dx + first, job.dx_stride);
-            else unpack<T, PanelBytes>(dx_block, unit.samples, columns, dx + first, job.dx_stride);
+            const auto put = unit.first_row > 0 ? unpack<T, PanelBytes, true> : unpack<T, PanelBytes, false>;
+            put(dx_block, unit.samples, columns, dx + first, job.dx_stride);
         }
     }
     settle();
@@ -224,11 +149,13 @@ static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_
 // Picks the variant: which gradients are wanted, and whether the panel outgrows the cache.
 template <class T, int PanelBytes>
 static void backward_columns_any(const Backward<T>& job, const Unit<T>& unit, int64_t first, int64_t end) {
-    const bool prefetch = (unit.end_row - unit.first_row) * PanelBytes > kPrefetchBytes;
+    const Access access = access_to((unit.end_row - unit.first_row) * PanelBytes, job.cursors);
     const auto pick = [&](auto dx, auto dtheta) {
         constexpr bool Dx = decltype(dx)::value, Dtheta = decltype(dtheta)::value;
-        if (prefetch) backward_columns<T, PanelBytes, Dx, Dtheta, true>(job, unit, first, end);
-        else backward_columns<T, PanelBytes, Dx, Dtheta, false>(job, unit, first, end);
+        const auto run = access == Access::cached       ? backward_columns<T, PanelBytes, Dx, Dtheta, Access::cached>
+                         : access == Access::prefetched ? backward_columns<T, PanelBytes, Dx, Dtheta, Access::prefetched>
+                                                        : backward_columns<T, PanelBytes, Dx, Dtheta, Access::tiled>;
+        run(job, unit, first, end);
     };
     if (job.dx != nullptr && job.dtheta != nullptr) pick(std::true_type{}, std::true_type{});
     else if (job.dx != nullptr) pick(std::true_type{}, std::false_type{});
@@ -285,10 +212,11 @@ static void linear_backward(const T* x, int64_t x_stride, const T* dy, int64_t d
     if ((connections + n_in + n_out) * batch < kParallelWork) threads = 1;
 
     // The batch is cut into panels, and panels into tiles of rows if they are too large; neither depends on threads.
-    const int64_t width = kPanelBytes / sizeof(T);
+    const int64_t width = widest_panel<T>(n_out);
+    const int64_t row_bytes = width * static_cast<int64_t>(sizeof(T));
     const int64_t panels = (batch + width - 1) / width;
     const int64_t rows = round_up(std::max<int64_t>(n_out, 1), kPanelRound);
-    const int64_t tile_rows = std::min(rows, kTileBytes / kPanelBytes);
+    const int64_t tile_rows = std::min(rows, kTileBytes / row_bytes);
     const int64_t tiles = (rows + tile_rows - 1) / tile_rows;
     if (tiles > 1) {
         job.cursors = static_cast<int32_t*>(
@@ -297,7 +225,7 @@ static void linear_backward(const T* x, int64_t x_stride, const T* dy, int64_t d
 
     // Alone, a thread takes one unit at a time, so that its panel stays in the cache. Several threads share as many
     // as fit, because every round of units ends in waiting for each other.
-    const int64_t unit_bytes = tile_rows * kPanelBytes;
+    const int64_t unit_bytes = tile_rows * row_bytes;
     const int64_t units = panels * tiles;
     const int64_t together = threads <= 1 || tiles > 1 ? 1 : std::clamp<int64_t>(kTileBytes / unit_bytes, 1, panels);
     T* space = static_cast<T*>(scratch(Scratch::panel, static_cast<size_t>(unit_bytes * together)));
@@ -342,7 +270,7 @@ static void linear_backward(const T* x, int64_t x_stride, const T* dy, int64_t d
                 ready.fetch_add(1, std::memory_order_release);
                 return;
             }
-            while (ready.load(std::memory_order_acquire) < pieces) pause_briefly();
+            wait_until([&] { return ready.load(std::memory_order_acquire) == pieces; });
             for (int64_t slot = 0; slot < here; ++slot) {
                 const Unit<T> unit = unit_at(index + slot, slot);
                 with_panel_bytes<T>(unit.samples, [&](auto bytes) {

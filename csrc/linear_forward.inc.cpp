@@ -1,27 +1,24 @@
 // y = x W^T + bias. Every column scatters into a panel of y; a panel is private to a thread.
 
 // panel[row] += weight * x for the connections [begin, end) of one column. `panel` is an address, not a pointer,
-// because a tile starts at a row other than 0.
-template <class T, int PanelBytes, bool Prefetch>
+// because a tile starts at a row other than 0. `last` is the last connection whose row may be prefetched.
+template <class T, int PanelBytes, Access access>
 WB_INLINE void scatter_column(const Layer<T>& layer, int64_t begin, int64_t end, int64_t last, const T* x,
                               uintptr_t panel) {
     constexpr int Bytes = PanelBytes < kVectorBytes ? PanelBytes : kVectorBytes;
     constexpr int vectors = PanelBytes / Bytes;
     constexpr int lanes = Bytes / sizeof(T);
     using V = Vec<T, Bytes>;
+    const int32_t* code = layer.code;
+    const auto row_address = [&](int64_t k) __attribute__((always_inline)) {
+        return panel + static_cast<uintptr_t>(row_of(code[k])) * PanelBytes;
+    };
     V in[vectors];
     for (int i = 0; i < vectors; ++i) in[i] = load<T, Bytes>(x + i * lanes);
-    const int32_t* code = layer.code;
-    const T* theta = layer.theta;
     for (int64_t k = begin; k < end; ++k) {
-        T* y = reinterpret_cast<T*>(panel + static_cast<uintptr_t>(row_of(code[k])) * PanelBytes);
-        if constexpr (Prefetch) {
-            const int64_t ahead = k + kPrefetchAhead < last ? k + kPrefetchAhead : last;
-            const uintptr_t next = panel + static_cast<uintptr_t>(row_of(code[ahead])) * PanelBytes;
-            for (int line = 0; line < PanelBytes; line += 64)
-                __builtin_prefetch(reinterpret_cast<const void*>(next + line), 1);
-        }
-        const V weight = weight_splat<T, Bytes>(theta + k, code + k);
+        T* y = reinterpret_cast<T*>(row_address(k));
+        if constexpr (access == Access::prefetched) prefetch<PanelBytes>(row_address(std::min(k + kPrefetchAhead, last)));
+        const V weight = weight_splat<T, Bytes>(layer.theta[k], code[k]);
         for (int i = 0; i < vectors; ++i) {
             // A separate multiplication and addition: on AMD's cores a fused one that ends in a store takes half as
             // long again, because its third operand and the store share a port.
@@ -48,32 +45,27 @@ static void start_panel(T* panel, const T* bias, int64_t rows) {
     }
 }
 
-// One tile of rows [first_row, end_row) for up to W samples. `cursors` (null when the tile is the whole panel) holds
-// how far each column has come: rows are sorted, so every tile continues where the one before it stopped.
-template <class T, int PanelBytes, bool Prefetch>
+// One tile of rows [first_row, end_row) for up to W samples. The layer is a copy, because stores into the panel could
+// otherwise change the original.
+template <class T, int PanelBytes, Access access>
 static void forward_tile(const Layer<T> layer, const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t samples,
                          const T* bias, T* panel, int64_t first_row, int64_t end_row, int32_t* cursors) {
     constexpr int W = PanelBytes / sizeof(T);
     alignas(64) T block[kBlockColumns * W];
-    start_panel<T, PanelBytes>(panel, bias ? bias + first_row : nullptr, end_row - first_row);
+    TileRuns runs;
+    const int64_t last = layer.connections() - 1;
     const uintptr_t origin = reinterpret_cast<uintptr_t>(panel) - static_cast<uintptr_t>(first_row) * PanelBytes;
+    start_panel<T, PanelBytes>(panel, bias ? bias + first_row : nullptr, end_row - first_row);
     for (int64_t first = 0; first < layer.n_in; first += kBlockColumns) {
-        const int64_t columns = layer.n_in - first < kBlockColumns ? layer.n_in - first : kBlockColumns;
-        const int64_t block_end = layer.begin(first + columns);
-        if (layer.begin(first) == block_end) continue;
+        const int64_t columns = std::min(kBlockColumns, layer.n_in - first);
+        if (layer.begin(first) == layer.begin(first + columns)) continue;
+        if constexpr (access == Access::tiled)
+            find_runs<T, PanelBytes>(layer, first, columns, end_row, cursors, origin, runs);
         pack<T, PanelBytes>(x + first, x_stride, samples, columns, block);
-        int64_t end = layer.begin(first);
         for (int64_t c = 0; c < columns; ++c) {
-            int64_t begin = end;
-            end = layer.begin(first + c + 1);
-            int64_t stop = end;
-            if (cursors != nullptr) {
-                begin += cursors[first + c];
-                stop = begin;
-                while (stop < end && row_of(layer.code[stop]) < end_row) ++stop;
-                cursors[first + c] += static_cast<int32_t>(stop - begin);
-            }
-            scatter_column<T, PanelBytes, Prefetch>(layer, begin, stop, end - 1, block + c * W, origin);
+            const int64_t begin = access == Access::tiled ? runs.begin[c] : layer.begin(first + c);
+            const int64_t stop = access == Access::tiled ? runs.stop[c] : layer.begin(first + c + 1);
+            scatter_column<T, PanelBytes, access>(layer, begin, stop, last, block + c * W, origin);
         }
     }
     unpack<T, PanelBytes>(panel, samples, end_row - first_row, y + first_row, y_stride);
@@ -94,10 +86,11 @@ static void forward_panel(const Layer<T>& layer, const T* x, int64_t x_stride, T
     }
     for (int64_t first = 0; first < layer.n_out; first += tile_rows) {
         const int64_t end = std::min(first + tile_rows, layer.n_out);
-        if (tile_rows * PanelBytes > kPrefetchBytes)
-            forward_tile<T, PanelBytes, true>(layer, x, x_stride, y, y_stride, samples, bias, panel, first, end, cursors);
-        else
-            forward_tile<T, PanelBytes, false>(layer, x, x_stride, y, y_stride, samples, bias, panel, first, end, cursors);
+        const Access access = access_to(tile_rows * PanelBytes, cursors);
+        const auto run = access == Access::cached       ? forward_tile<T, PanelBytes, Access::cached>
+                         : access == Access::prefetched ? forward_tile<T, PanelBytes, Access::prefetched>
+                                                        : forward_tile<T, PanelBytes, Access::tiled>;
+        run(layer, x, x_stride, y, y_stride, samples, bias, panel, first, end, cursors);
     }
 }
 
@@ -116,14 +109,15 @@ static void forward_single(const Layer<T>& layer, const T* x, T* y, const T* bia
 // Samples a panel: the widest one that keeps all threads busy. Narrow panels cost more a sample, because a
 // connection's index and weight are read once per panel. A sample's sums are the same in every panel.
 template <class T>
-static int64_t forward_width(int64_t batch, int threads) {
-    const int64_t widest = kPanelBytes / sizeof(T);
+static int64_t forward_width(int64_t batch, int64_t n_out, int threads) {
+    const int64_t widest = widest_panel<T>(n_out);
+    const int64_t narrowest = 32 / sizeof(T);
     int64_t best = widest;
     double best_cost = std::numeric_limits<double>::infinity();
-    for (int64_t width = widest; width >= widest / 4; width /= 2) {
+    for (int64_t width = widest; width >= narrowest; width /= 2) {
         const int64_t panels = (batch + width - 1) / width;
         const int64_t rounds = (panels + threads - 1) / threads;
-        const double cost = static_cast<double>(rounds) * (0.15 + static_cast<double>(width) / static_cast<double>(widest));
+        const double cost = static_cast<double>(rounds) * (static_cast<double>(narrowest) + static_cast<double>(width));
         if (cost < best_cost) best_cost = cost, best = width;
     }
     return best;
@@ -137,10 +131,9 @@ static void linear_forward(const T* x, int64_t x_stride, T* y, int64_t y_stride,
     if (batch <= 0 || n_out <= 0) return;
     if (batch == 1) return forward_single(layer, x, y, bias);
     if ((layer.connections() + n_in + n_out) * batch < kParallelWork) threads = 1;
-    const int64_t width = forward_width<T>(batch, threads);
+    const int64_t width = forward_width<T>(batch, n_out, threads);
     const int64_t panels = (batch + width - 1) / width;
     const int64_t tile_bytes = kTileBytes / std::max<int64_t>(1, std::min<int64_t>(threads, panels));
-    // A layer too large for one tile gets narrow panels: fewer tiles, so x is read fewer times.
     parallel_for(threads, panels, [&](int64_t panel) {
         const int64_t first = panel * width;
         const int64_t samples = std::min(width, batch - first);

@@ -29,28 +29,28 @@ struct Region {
 
 void work_on_region(void* region) { static_cast<Region*>(region)->work(); }
 
-// Workers wait for a new region number, first spinning, then asleep. One region runs at a time; a caller that finds
-// the pool busy (another Python thread, or a kernel inside a kernel) does its work alone.
+// Workers wait for a new region number, first spinning, then asleep. The caller works too, and when no chunk is left it
+// waits only for the workers that took part: one that the system has not woken yet is not missed. One region runs at a
+// time; a caller that finds the pool busy (another Python thread, or a kernel inside a kernel) works alone.
 class Pool {
 public:
     void run(int threads, Region& region) {
         std::unique_lock<std::mutex> owner(owner_, std::try_to_lock);
         if (!owner.owns_lock()) return region.work();
-        const int helpers = threads - 1;
         {
             std::lock_guard<std::mutex> lock(mutex_);
-            for (; workers_ < helpers; ++workers_) std::thread(&Pool::loop, this, workers_, generation_.load()).detach();
+            helpers_ = threads - 1;
+            for (; workers_ < helpers_; ++workers_) std::thread(&Pool::loop, this, workers_, generation_.load()).detach();
             region_ = &region;
-            helpers_ = helpers;
-            running_.store(helpers, std::memory_order_relaxed);
             generation_.fetch_add(1, std::memory_order_release);
         }
         wake_.notify_all();
         region.work();
-        for (int spin = 0; running_.load(std::memory_order_acquire) != 0; ++spin) {
-            if (spin < kSpins) pause_briefly();
-            else std::this_thread::yield();
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            region_ = nullptr;
         }
+        wait_until([&] { return active_.load(std::memory_order_acquire) == 0; });
     }
 
 private:
@@ -61,17 +61,16 @@ private:
             for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin)
                 pause_briefly();
             Region* region;
-            bool mine;
             {
                 std::unique_lock<std::mutex> lock(mutex_);
                 wake_.wait(lock, [&] { return generation_.load(std::memory_order_relaxed) != seen; });
                 seen = generation_.load(std::memory_order_relaxed);
-                region = region_;
-                mine = index < helpers_;
+                region = index < helpers_ ? region_ : nullptr;
+                if (region != nullptr) active_.fetch_add(1, std::memory_order_relaxed);
             }
-            if (!mine) continue;
+            if (region == nullptr) continue;
             region->work();
-            running_.fetch_sub(1, std::memory_order_release);
+            active_.fetch_sub(1, std::memory_order_release);
         }
     }
 
@@ -79,7 +78,7 @@ private:
     std::mutex mutex_;
     std::condition_variable wake_;
     std::atomic<uint64_t> generation_{0};
-    std::atomic<int> running_{0};
+    std::atomic<int> active_{0};
     Region* region_ = nullptr;
     int workers_ = 0;
     int helpers_ = 0;
@@ -104,6 +103,8 @@ using GompParallel = void (*)(void (*function)(void*), void* data, unsigned thre
 std::atomic<GompParallel> gomp_parallel{nullptr};
 
 }  // namespace
+
+void give_way() { std::this_thread::yield(); }
 
 void parallel_use_gomp(void* address) { gomp_parallel.store(reinterpret_cast<GompParallel>(address)); }
 

@@ -13,19 +13,30 @@ namespace wb {
 using ChunkFunction = void (*)(void* context, int64_t chunk);
 
 // Runs function(context, chunk) for every chunk in [0, chunks) on up to `threads` threads, and returns when all are
-// done. With one thread or one chunk it is a plain loop.
+// done. Chunks are handed out in order, so one may wait for those before it. With one thread it is a plain loop.
 void parallel_run(int threads, int64_t chunks, ChunkFunction function, void* context);
 
-// Installs the host's GOMP_parallel (null: our own pool).
-void parallel_use_gomp(void* gomp_parallel);
-
-// What a waiting thread does between two looks.
+// What a thread does between two looks at what it waits for.
+void give_way();
 inline __attribute__((always_inline)) void pause_briefly() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ __volatile__("yield");
 #endif
+}
+
+// Installs the host's GOMP_parallel (null: our own pool).
+void parallel_use_gomp(void* gomp_parallel);
+
+// Waits until done() is true. Brief waits spin; longer ones mean that the thread waited for is not running, and give
+// it the core.
+template <class Done>
+inline __attribute__((always_inline)) void wait_until(Done&& done) {
+    for (int spins = 0; !done(); ++spins) {
+        if (spins < 2000) pause_briefly();
+        else give_way();
+    }
 }
 
 template <class Body>

@@ -12,6 +12,7 @@ esac
 build=$(mktemp -d)
 trap 'rm -rf "$build"' EXIT
 plain="-std=c++17 -O1 -g1 -Wall -Wextra -Wno-psabi -pthread -fno-math-errno -ffp-contract=fast"
+plain="$plain -I$source"
 flags="$plain -fno-omit-frame-pointer -fsanitize=$sanitize -fno-sanitize-recover=all"
 
 case $(uname -m) in

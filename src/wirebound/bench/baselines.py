@@ -127,6 +127,6 @@ def csr_kernels(problem: Problem) -> tuple[Contender, Contender, str]:
     better than any formulation can be within one layer.
     """
     csr = _Csr(problem)
-    trial = race({name: getattr(csr, name) for name in CSR_FORMULATIONS}, seconds=0.02, rounds=4)
+    trial = race({name: getattr(csr, name) for name in CSR_FORMULATIONS}, seconds=0.1, rounds=4)
     fastest = min(trial, key=lambda name: trial[name].best)
     return csr.contender("torch CSR", fastest), csr.contender("CSR transposed", "transposed"), fastest

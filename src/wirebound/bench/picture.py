@@ -127,7 +127,9 @@ def _curve(points: Sequence[tuple[float, float]], top: int) -> Html:
     for density, ratio in points:
         x, y = round(across.place(density), 1), round(up.place(ratio), 1)
         parts.append(tag("circle", cx=x, cy=y, r=3.5, class_="dot"))
-        parts.append(_text(x, y - 9, amount(ratio, "×"), "quiet", "middle"))
+        # A centred label of the first point would run into the axis.
+        anchor = "start" if x < left + 20 else "middle"
+        parts.append(_text(x, y - 9, amount(ratio, "×"), "quiet", anchor))
     return tag("g", *parts)
 
 

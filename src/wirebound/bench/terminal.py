@@ -10,7 +10,7 @@ from rich.table import Table as Grid
 from wirebound.bench.results import Goal, Section, Table
 from wirebound.bench.text import GOAL_HEAD, goal_row, rows
 
-_WIDE = 120
+_WIDE = 140
 
 
 def open_console() -> Console:

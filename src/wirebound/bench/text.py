@@ -66,11 +66,11 @@ GOAL_HEAD = ["goal", "wanted", "prototype", "reached", "met"]
 
 def markdown(sections: Sequence[Section], about: dict[str, object]) -> str:
     """The whole result as a Markdown page."""
-    parts = [
-        "# Benchmark",
-        ", ".join(f"{name} {value}" for name, value in about.items() if value is not None) + ".",
-    ]
+    facts = [f"{name} {value}" for name, value in about.items() if value is not None and name != "warning"]
+    parts = ["# Benchmark", ", ".join(facts) + "."]
     parts.append("Times are the best of many samples taken in turns; ratios are of these.")
+    if about.get("warning"):
+        parts.append(f"**{about['warning']}**")
     goals = [goal_row(goal) for section in sections for goal in section.goals]
     if goals:
         parts += ["## Goals", _markdown_table([GOAL_HEAD, *goals])]

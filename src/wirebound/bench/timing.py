@@ -54,16 +54,25 @@ class _Runner:
 
 
 def race(
-    contenders: Mapping[str, Callable[[], object]], seconds: float, rounds: int = 10
+    contenders: Mapping[str, Callable[[], object]],
+    seconds: float,
+    rounds: int = 10,
+    prepare: Mapping[str, Callable[[], object]] | None = None,
 ) -> dict[str, Timing]:
-    """Times each contender for about ``seconds`` in all, over ``rounds`` in which each has its turn."""
+    """Times each contender for about ``seconds`` in all, over ``rounds`` in which each has its turn.
+
+    What ``prepare`` has for a contender runs before each of its turns, and is not timed.
+    """
+    before = prepare or {}
     runners = {name: _Runner(run) for name, run in contenders.items()}
     collecting = gc.isenabled()
     gc.disable()
     try:
         for _ in range(rounds):
-            for runner in runners.values():
+            for name, runner in runners.items():
                 if len(runner.samples) < _ENOUGH or runner.total < 2 * seconds:
+                    if name in before:
+                        before[name]()
                     runner.turn(seconds / rounds)
     finally:
         if collecting:

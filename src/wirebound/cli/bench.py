@@ -40,6 +40,8 @@ def run(options: argparse.Namespace) -> int:
     console = open_console()
     about = machine.describe()
     for name, value in about.items():
+        if value is None:
+            continue
         console.print(f"{name.replace('_', ' ')}: {value}", highlight=False, markup=False)
     console.print()
     sections: list[Section] = []

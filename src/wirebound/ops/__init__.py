@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from wirebound.ops import native, reference_linear, reference_rewire, reference_update
+from wirebound.ops import native, native_random, philox, reference_linear, reference_rewire, reference_update
 from wirebound.ops.layout import Geometry, LayerIndex
 from wirebound.ops.rule import Kind, Rule, State, Walk
 
@@ -26,7 +27,10 @@ __all__ = [
     "linear_backward",
     "linear_forward",
     "native_available",
+    "negative_signs",
+    "normals",
     "rewire_",
+    "sample_sorted",
     "update_",
     "use",
     "uses_native",
@@ -57,6 +61,25 @@ def use(implementation: str) -> Iterator[None]:
 def uses_native(tensor: Tensor) -> bool:
     """Whether ops on this tensor run in the C++ kernels."""
     return _allowed and tensor.is_cpu and tensor.dtype in _NATIVE_DTYPES and native.available()
+
+
+def _random(device: torch.device) -> ModuleType:
+    return native_random if _allowed and device.type == "cpu" and native.available() else philox
+
+
+def normals(seed: int, stream: int, step: int, count: int, device: torch.device) -> Tensor:
+    """The first ``count`` standard normals of a stream, float32."""
+    return _random(device).normals(seed, stream, step, count, device)
+
+
+def negative_signs(positions: Tensor, seed: int, wiring_index: int) -> Tensor:
+    """Whether the constant sign of each position is -1."""
+    return _random(positions.device).negative_signs(positions, seed, wiring_index)
+
+
+def sample_sorted(n: int, k: int, seed: int, stream: int, step: int, device: torch.device) -> Tensor:
+    """k distinct numbers of [0, n), every subset equally likely, sorted."""
+    return _random(device).sample_sorted(n, k, seed, stream, step, device)
 
 
 def linear_forward(

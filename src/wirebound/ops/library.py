@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import warnings
 from pathlib import Path
 
 import torch
@@ -16,7 +17,7 @@ import torch
 ABI_VERSION = 1
 PATH = Path(__file__).resolve().parent.parent / "_native" / "libwirebound.so"
 
-INT, LONG, ULONG = ctypes.c_int, ctypes.c_int64, ctypes.c_uint64
+INT, UINT, LONG, ULONG = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64
 POINTER, TEXT = ctypes.c_void_p, ctypes.c_char_p
 
 # A layer, as the kernels see it: batch, n_in, n_out, colptr, code, theta.
@@ -33,6 +34,11 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     # linear: x, y, layer, bias, threads / x, dy, dx, dtheta, layer, threads
     "wb_linear_forward_{}": (None, [*ROWS, *ROWS, *LAYER, POINTER, INT]),
     "wb_linear_backward_{}": (None, [*ROWS, *ROWS, *ROWS, POINTER, *LAYER, INT]),
+    # random: seed, stream, step, ...
+    "wb_words": (None, [ULONG, UINT, ULONG, LONG, POINTER]),
+    "wb_normals": (None, [ULONG, UINT, ULONG, LONG, LONG, POINTER]),
+    "wb_signs": (None, [ULONG, UINT, POINTER, LONG, POINTER]),
+    "wb_sample_sorted": (None, [LONG, LONG, ULONG, UINT, ULONG, POINTER]),
     # update: rule, n, theta, gradient, moments (2), moment2_max, born, walks, n_walks, dead, capacity, not_finite, threads
     "wb_update_{}": (LONG, [POINTER, LONG, *[POINTER] * 7, LONG, POINTER, LONG, POINTER, INT]),
     "wb_dead_{}": (LONG, [POINTER, LONG, POINTER, LONG]),
@@ -75,6 +81,13 @@ def _find_gomp_parallel() -> int | None:
     return None
 
 
+def _failed(error: str) -> str:
+    """A library that is there but does not fit would make everything slow without a word: say so once."""
+    reason = f"failed to load: {error}; reinstall wirebound"
+    warnings.warn(f"the native kernels of wirebound {reason}", RuntimeWarning, stacklevel=2)
+    return reason
+
+
 @functools.cache
 def _load() -> tuple[ctypes.CDLL | None, str]:
     """The library and an empty reason, or None and the reason."""
@@ -86,10 +99,10 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
         library = ctypes.CDLL(str(PATH))
         _declare(library)
     except (OSError, AttributeError) as error:
-        return None, f"failed to load: {error}"
+        return None, _failed(str(error))
     found = library.wb_abi_version()
     if found != ABI_VERSION:
-        return None, f"failed to load: interface version (={found}) must be {ABI_VERSION}; reinstall"
+        return None, _failed(f"interface version (={found}) must be {ABI_VERSION}")
     if address := _find_gomp_parallel():
         library.wb_use_gomp(address)
     return library, ""

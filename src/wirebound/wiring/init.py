@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from wirebound.ops import philox
+from wirebound import ops
 from wirebound.ops.layout import Geometry, pack
 from wirebound.ops.philox import Stream, stream_of
 
+_CHUNK = 1 << 20
 INITS = ("dense-fan-in", "sparse-fan-in")
 
 
@@ -24,16 +25,22 @@ def draw_positions(
         zip(counts, geometry.sizes, geometry.position_start, strict=False)
     ):
         stream = stream_of(Stream.POSITIONS, wiring_index, layer=i)
-        parts.append(start + philox.sample_sorted(size, count, seed, stream, 0, device))
-    return torch.cat(parts)
+        parts.append(ops.sample_sorted(size, count, seed, stream, 0, device).add_(start))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def build_index(geometry: Geometry, positions: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
-    """(code, colptr) of sorted positions."""
-    columns, rows = geometry.locate(positions)
-    edges = torch.arange(geometry.column_start[-1] + 1, device=positions.device)
-    colptr = torch.searchsorted(columns, edges)
-    return pack(rows, negative), colptr
+    """(code, colptr) of sorted positions, a chunk at a time: the scratch must not outweigh the wiring."""
+    code = torch.empty(positions.numel(), dtype=torch.int32, device=positions.device)
+    colptr = torch.zeros(geometry.column_start[-1] + 1, dtype=torch.int64, device=positions.device)
+    for start in range(0, positions.numel(), _CHUNK):
+        chunk = slice(start, start + _CHUNK)
+        columns, rows = geometry.locate(positions[chunk])
+        code[chunk] = pack(rows, negative[chunk])
+        first = int(columns[0])
+        counts = torch.bincount(columns - first)
+        colptr[first + 1 : first + 1 + counts.numel()] += counts
+    return code, torch.cumsum(colptr, 0, out=colptr)
 
 
 def draw_theta(
@@ -57,6 +64,6 @@ def draw_theta(
     for i, (count, rows, columns) in enumerate(zip(counts, geometry.n_out, geometry.n_in, strict=True)):
         fan_in = columns if init == "dense-fan-in" else max(1.0, count / max(1, rows))
         stream = stream_of(Stream.WEIGHTS, wiring_index, layer=i)
-        nu = philox.normals(seed, stream, 0, count, device).to(dtype)
-        parts.append(nu.abs_() * (gain / math.sqrt(fan_in)) if count else nu)
-    return torch.cat(parts)
+        nu = ops.normals(seed, stream, 0, count, device).to(dtype)
+        parts.append(nu.abs_().mul_(gain / math.sqrt(fan_in)))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -83,7 +83,7 @@ class Wiring(nn.Module):
         dtype = torch.get_default_dtype() if dtype is None else dtype
         positions = initial.draw_positions(self.geometry, counts, seed, index, device)
         theta = initial.draw_theta(self.geometry, counts, seed, index, init, gain, device, dtype)
-        self._fill(positions, philox.negative_signs(positions, seed, index), theta, counts, seed, index)
+        self._fill(positions, ops.negative_signs(positions, seed, index), theta, counts, seed, index)
 
     @classmethod
     def from_connections(
@@ -106,7 +106,7 @@ class Wiring(nn.Module):
         edges = torch.tensor(wiring.geometry.position_start, device=positions.device)
         bounds = torch.searchsorted(positions, edges).tolist()
         counts = [b - a for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
-        negative = torch.where(weights == 0, philox.negative_signs(positions, seed, index), weights < 0)
+        negative = torch.where(weights == 0, ops.negative_signs(positions, seed, index), weights < 0)
         wiring._fill(positions, negative, weights.detach().abs(), counts, seed, index)
         return wiring
 

@@ -1,0 +1,8 @@
+"""Two threads against one."""
+
+import sys
+
+from wirebound.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["bench", "--only", "threads", *sys.argv[1:]]))

@@ -1,0 +1,36 @@
+"""The networks of the training step, and the engine that runs them fused."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from torch import nn
+
+from wirebound.bench.examples import Examples
+from wirebound.methods import Method
+from wirebound.train.config import TrainConfig
+from wirebound.train.engine import Engine
+from wirebound.train.models import build_method, build_model, build_optimizer
+
+INPUTS, CLASSES, BATCH, CONNECTIVITY, LR = 784, 10, 10, 0.01, 0.05
+
+
+def build(hidden: Sequence[int], method: str, inputs: int = INPUTS) -> tuple[nn.Module, Method]:
+    """A network with the paper's settings: SGD, η = 0.05, ℓ1, noise, rewiring in every step."""
+    config = TrainConfig(method=method, connectivity=CONNECTIVITY, hidden=list(hidden))
+    model = build_model(config, inputs, CLASSES)
+    return model, build_method(config, model, build_optimizer(config, model))
+
+
+def fused_engine(model: nn.Module, method: Method, examples: Examples) -> Engine | str:
+    """The fused engine for this model, or why there is none."""
+    try:
+        fused = importlib.import_module("wirebound.train.fused")
+        reason = fused.why_not_fused(model, method)
+        if reason:
+            return str(reason)
+        engine: Engine = fused.FusedEngine(model, method, examples.x, examples.y)
+    except (ImportError, AttributeError) as error:
+        return str(error)
+    return engine

@@ -1,0 +1,109 @@
+"""Small sizes of the other sections: answers are compared within, here only that they come out whole."""
+
+import copy
+
+import pytest
+import torch
+
+from wirebound import ops
+from wirebound.bench import limits, rewire, scale, step, step_checks, update
+from wirebound.bench.examples import Examples
+from wirebound.bench.results import Settings, WrongAnswerError
+from wirebound.bench.workload import Problem, Workload
+
+TINY = Settings(seconds=0.001, rounds=2)
+
+
+def test_update():
+    measurement = update.measure_update(2000, TINY)
+    assert measurement.numbers["ours, ns a connection"] > 0
+    numbers = update.Numbers(3000)
+    assert numbers.update().tolist() == [0, 1000, 2000]
+
+
+def test_update_check_finds_a_difference(monkeypatch):
+    monkeypatch.setattr(update, "_LR", 1e-3)
+    monkeypatch.setattr(
+        update, "torch_adam", lambda count: (torch.nn.Parameter(torch.zeros(count)), lambda: None)
+    )
+    with pytest.raises(WrongAnswerError, match=r"torch\.optim\.Adam"):
+        update.check_update(100)
+
+
+def test_normals():
+    measurement = update.measure_normals(1000, TINY)
+    assert ("ours, normals" in measurement.times) == ops.native_available()
+
+
+def test_rewire():
+    measurement = rewire.measure_rewire(60, 500, TINY)
+    assert measurement.workload == "K 500, 60×60, 14 %"
+    assert measurement.numbers[rewire.SHARE_OF_PASS] > 0
+
+
+def test_bare_rewiring_is_rewiring():
+    if not ops.native_available():
+        pytest.skip("the native kernels were not built")
+    wiring = Problem(Workload(50, 40, 0.2, 4)).layer.wiring
+    one, other = rewire.Rewired(copy.deepcopy(wiring)), rewire.Rewired(copy.deepcopy(wiring))
+    run = other.bare()
+    for _ in range(5):
+        one.rewire()
+        run()
+    other.wiring.check()
+    assert torch.equal(one.wiring.code, other.wiring.code)
+    assert torch.equal(one.wiring.colptr, other.wiring.colptr)
+    assert torch.equal(one.wiring.theta, other.wiring.theta)
+
+
+def test_step():
+    examples = Examples.make(inputs=64, classes=10, count=160)
+    step_checks.check_gradients((20, 20), examples)
+    step_checks.check_fused((20, 20), examples)
+    trained = step.Trained((20, 20), "deep-r", examples, warm_up=5)
+    before = trained.model.state_dict()["0.wiring.theta"].clone()
+    trained.step()
+    assert trained.method.steps == 6
+    trained.go_back()
+    assert trained.method.steps == 5
+    assert torch.equal(trained.model.state_dict()["0.wiring.theta"], before)
+    fused = step.fused_steps(trained, examples, steps=4)
+    if not isinstance(fused, str):
+        fused()
+        assert trained.method.steps == 9
+    step.Trained((20, 20), "dense", examples, warm_up=2).plain_step()
+
+
+def test_examples_are_as_lit_as_mnist_and_the_same_every_time():
+    examples = Examples.make(inputs=784, classes=10, count=50)
+    assert (examples.x > 0).float().mean().item() == pytest.approx(0.19, abs=0.001)
+    assert torch.equal(examples.x, Examples.make(inputs=784, classes=10, count=50).x)
+    assert set(examples.y.tolist()) <= set(range(10))
+
+
+def test_scale_in_a_process_of_its_own():
+    measurement = scale.measure_scale(2000, 4000, Settings(seconds=0.001, rounds=2, quick=True), batch=4)
+    numbers = measurement.numbers
+    assert numbers["bytes a connection"] == 24
+    assert numbers["peak RSS, GB"] >= numbers["peak RSS of imports, GB"] > 0
+    assert set(measurement.times) == {"whole step", *(f"{part}, alone" for part in scale._PARTS)}
+
+
+def test_scale_says_what_went_wrong():
+    with pytest.raises(OSError, match="budget"):
+        scale.run_process(side=10, budget=1000, batch=2, steps=1, threads=1)
+
+
+def test_growth():
+    measurement = scale.measure_growth(200, 40, 400, TINY, batch=4)
+    assert measurement.numbers["possible connections ×"] == 100
+    assert measurement.numbers["activations ×"] == 10
+
+
+def test_limits():
+    machine = limits.measure_machine(TINY, matrix=64, stream=4096)
+    problem = Problem(Workload(10, 20, 0.5, 4))
+    assert limits.flops(problem) == 6 * 100 * 4
+    assert limits.least_bytes(problem) == 4 * 4 * (30 + 40) + 20 * 100 + 16 * 11
+    if ops.native_available():
+        assert limits.measure_share(Workload(32, 32, 0.5, 8), machine, TINY).numbers["% of peak"] > 0
