@@ -96,9 +96,11 @@ def build_library(target: Path) -> None:
 class BuildNative(build_ext):
     """Stands in for the usual extension build: nothing here is a Python extension module."""
 
+    def in_place(self) -> bool:
+        return bool(self.inplace or getattr(self, "editable_mode", False))
+
     def target(self) -> Path:
-        in_place = self.inplace or getattr(self, "editable_mode", False)
-        return (SOURCE.parent / "src" if in_place else Path(self.build_lib)) / LIBRARY
+        return (SOURCE.parent / "src" if self.in_place() else Path(self.build_lib)) / LIBRARY
 
     def run(self) -> None:
         try:
@@ -106,7 +108,12 @@ class BuildNative(build_ext):
         except (OSError, RuntimeError) as error:
             if os.environ.get("WIREBOUND_REQUIRE_NATIVE") == "1":
                 raise
-            print(f"warning: wirebound is installed WITHOUT its native kernels, and will be slower:\n{error}", file=sys.stderr)
+            if not self.in_place():
+                self.target().unlink(missing_ok=True)  # an earlier build's must not end up in this wheel
+            print(
+                f"warning: wirebound is installed WITHOUT its native kernels, and will be slower:\n{error}",
+                file=sys.stderr,
+            )
 
     def get_outputs(self) -> list[str]:
         return [str(self.target())] if self.target().exists() else []

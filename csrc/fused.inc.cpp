@@ -124,6 +124,8 @@ private:
     void prefetch(const int64_t* samples, int64_t count) const {
         const int64_t size = run_.x_is_bytes ? 1 : 4;
         prefetch_samples(static_cast<const char*>(run_.x), run_.x_stride * size, input_.n_in * size, samples, count);
+        if (run_.loss_kind == WB_CROSS_ENTROPY)
+            for (int64_t b = 0; b < count; ++b) (void)*const_cast<const volatile int64_t*>(run_.labels + samples[b]);
     }
 
     // Leaves the gradients of one batch in place and returns its loss.

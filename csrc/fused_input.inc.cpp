@@ -55,41 +55,59 @@ static void gather_samples(const X* x, int64_t stride, float scale, float shift,
         input.is_zero.assign(static_cast<size_t>(whole / 8), 0);
     }
     ranges.clear();
-    // Lanes without a sample repeat the first one; their gradient is zero.
+    // Lanes without a sample hold values of others; their gradient is zero.
     const X* rows[8 * V];
     for (int64_t b = 0; b < 8 * V; ++b) rows[b] = x + samples[b < count ? b : 0] * stride;
+    int64_t run = 0;  // first feature after the last block of zeros
+    const auto end_run = [&](int64_t feature) {
+        if (thin && feature > run) add_range(*thin, run, feature, ranges);
+    };
     for (int64_t feature = 0; feature < whole; feature += 8) {
         float* to = input.panel + feature * V * 8;
         uint8_t& was_zero = input.is_zero[static_cast<size_t>(feature / 8)];
         if (shift == 0.0f && is_zero_block(rows, count, feature)) {
             if (!was_zero) std::memset(to, 0, 64 * V * sizeof(float));
             was_zero = 1;
+            end_run(feature);
+            run = feature + 8;
             continue;
         }
         was_zero = 0;
-        if (thin) add_range(*thin, feature, feature + 8, ranges);
         for (int v = 0; v < V; ++v) {
             Floats8 values[8];
+            if (v == V - 1 && count <= 8 * v + 4) {
+                Floats8 few[4];
+#pragma GCC unroll 4
+                for (int i = 0; i < 4; ++i) few[i] = load_values(rows[8 * v + i] + feature) * scale + shift;
+                transpose4(few, values);
+            } else {
 #pragma GCC unroll 8
-            for (int i = 0; i < 8; ++i) values[i] = load_values(rows[8 * v + i] + feature) * scale + shift;
-            transpose8(values);
+                for (int i = 0; i < 8; ++i) values[i] = load_values(rows[8 * v + i] + feature) * scale + shift;
+                transpose8(values);
+            }
 #pragma GCC unroll 8
             for (int i = 0; i < 8; ++i) store<float, 32>(to + (i * V + v) * 8, values[i]);
         }
     }
-    if (whole == input.n_in) return;
-    if (thin) add_range(*thin, whole, input.n_in, ranges);
+    end_run(input.n_in);
     for (int64_t feature = whole; feature < input.n_in; ++feature)
         for (int64_t b = 0; b < 8 * V; ++b)
             input.panel[feature * V * 8 + b] = static_cast<float>(rows[b][feature]) * scale + shift;
 }
 
-// Asks for the samples of the next step: they lie anywhere in the data set.
+// Asks for the samples of the next step: they lie anywhere in the data set. Processors may drop a prefetch whose page
+// they have not met lately, so each row's pages are read first, all at once.
 static void prefetch_samples(const char* x, int64_t stride_bytes, int64_t row_bytes, const int64_t* samples, int64_t count) {
     constexpr int64_t kMostLines = 1024;  // more would push out what this step needs
-    int64_t lines = 0;
-    for (int64_t b = 0; b < count; ++b) {
+    const int64_t rows = std::min(count, kMostLines / (row_bytes / 64 + 1));
+    if (row_bytes == 0) return;
+    for (int64_t b = 0; b < rows; ++b) {
+        const volatile char* row = x + samples[b] * stride_bytes;
+        (void)row[0];
+        (void)row[row_bytes - 1];
+    }
+    for (int64_t b = 0; b < rows; ++b) {
         const char* row = x + samples[b] * stride_bytes;
-        for (int64_t at = 0; at < row_bytes && lines < kMostLines; at += 64, ++lines) __builtin_prefetch(row + at);
+        for (int64_t at = 0; at < row_bytes; at += 64) __builtin_prefetch(row + at);
     }
 }

@@ -108,3 +108,14 @@ WB_INLINE void transpose8(Floats8 rows[8]) {
         rows[i + 4] = halves_high<float>(b[i], b[i + 4]);
     }
 }
+
+// The same for four rows; lanes 4 to 7 repeat other values of the block.
+WB_INLINE void transpose4(const Floats8 rows[4], Floats8 columns[8]) {
+    const Floats8 a0 = unpack_low<float, 32>(rows[0], rows[1]), a1 = unpack_high<float, 32>(rows[0], rows[1]);
+    const Floats8 a2 = unpack_low<float, 32>(rows[2], rows[3]), a3 = unpack_high<float, 32>(rows[2], rows[3]);
+    columns[0] = pairs_low<float, 32>(a0, a2);
+    columns[1] = pairs_high<float, 32>(a0, a2);
+    columns[2] = pairs_low<float, 32>(a1, a3);
+    columns[3] = pairs_high<float, 32>(a1, a3);
+    for (int i = 0; i < 4; ++i) columns[i + 4] = halves_high<float>(columns[i], columns[i]);
+}

@@ -24,84 +24,58 @@ WB_INLINE void load_row(const float* panel, int64_t row, Floats8* to) {
     for (int v = 0; v < V; ++v) to[v] = load<float, 32>(panel + (row * V + v) * 8);
 }
 
-// Some connections, unpacked: where their rows and columns begin in the panels, and their weights. Doing this ahead,
-// in vectors, leaves three scalar loads for each connection.
-constexpr int64_t kUnpacked = 64;
-
-struct Unpacked {
-    uint32_t row[kUnpacked], column[kUnpacked];
-    float weight[kUnpacked];
-
-    template <int V>
-    WB_INLINE void fill(const SparsePart& part, int64_t begin, int64_t count) {
-        constexpr int32_t width = V * 8;
-        int64_t i = 0;
-        for (; i + 8 <= count; i += 8) {
-            const Ints8 code = load<int32_t, 32>(part.code + begin + i);
-            const Ints8 theta = load<int32_t, 32>(part.theta + begin + i);
-            store<int32_t, 32>(row + i, (code & INT32_MAX) * width);
-            store<int32_t, 32>(column + i, (load<int32_t, 32>(part.columns + begin + i) - part.first_column) * width);
-            store<int32_t, 32>(weight + i, theta ^ (code & INT32_MIN));
-        }
-        for (; i < count; ++i) {
-            const int32_t code = part.code[begin + i];
-            row[i] = static_cast<uint32_t>(code & INT32_MAX) * width;
-            column[i] = static_cast<uint32_t>(part.columns[begin + i] - part.first_column) * width;
-            weight[i] = with_sign(part.theta[begin + i], code);
-        }
-    }
-};
+// Where a connection's row and column begin in their panels.
+template <int V>
+WB_INLINE int64_t row_offset(const SparsePart& part, int64_t k) {
+    return static_cast<int64_t>(static_cast<uint32_t>(part.code[k]) & INT32_MAX) * (V * 8);
+}
+template <int V>
+WB_INLINE int64_t column_offset(const SparsePart& part, int64_t k) {
+    return static_cast<int64_t>(static_cast<uint32_t>(part.columns[k])) * (V * 8);
+}
 
 // y += w x for a range of connections of a thin layer.
 template <int V>
 static void forward_thin(const SparsePart& part, Range range, const float* x, float* y) {
-    Unpacked unpacked;
-    for (int64_t begin = range.begin; begin < range.end; begin += kUnpacked) {
-        const int64_t count = std::min(kUnpacked, range.end - begin);
-        unpacked.fill<V>(part, begin, count);
-        for (int64_t i = 0; i < count; ++i) {
-            const float* from = x + unpacked.column[i];
-            float* to = y + unpacked.row[i];
-            const Floats8 weight = splat<float, 32>(unpacked.weight[i]);
-            Floats8 sum[V];
-            for (int v = 0; v < V; ++v) sum[v] = load<float, 32>(to + 8 * v) + weight * load<float, 32>(from + 8 * v);
-            for (int v = 0; v < V; ++v) store<float, 32>(to + 8 * v, sum[v]);
-        }
+    x -= static_cast<int64_t>(part.first_column) * V * 8;
+    for (int64_t k = range.begin; k < range.end; ++k) {
+        const float* from = x + column_offset<V>(part, k);
+        float* to = y + row_offset<V>(part, k);
+        const Floats8 weight = weight_splat<float, 32>(part.theta[k], part.code[k]);
+        Floats8 sum[V];
+        for (int v = 0; v < V; ++v) sum[v] = load<float, 32>(to + 8 * v) + weight * load<float, 32>(from + 8 * v);
+        for (int v = 0; v < V; ++v) store<float, 32>(to + 8 * v, sum[v]);
     }
 }
 
 // gradient_k += sign_k x dy, and dx += w dy with Dx, for a range of connections of a thin layer.
 template <int V, bool Dx>
 static void backward_thin(const SparsePart& part, Range range, const float* x, const float* dy, float* dx) {
-    Unpacked unpacked;
-    for (int64_t begin = range.begin; begin < range.end; begin += kUnpacked) {
-        const int64_t count = std::min(kUnpacked, range.end - begin);
-        unpacked.fill<V>(part, begin, count);
-        const auto one = [&](int64_t i) {
-            const float* from = x + unpacked.column[i];
-            const float* d = dy + unpacked.row[i];
-            Floats8 sum{};
-            for (int v = 0; v < V; ++v) sum += load<float, 32>(d + 8 * v) * load<float, 32>(from + 8 * v);
-            if constexpr (Dx) {
-                float* to = dx + unpacked.column[i];
-                const Floats8 weight = splat<float, 32>(unpacked.weight[i]);
-                for (int v = 0; v < V; ++v)
-                    store<float, 32>(to + 8 * v, load<float, 32>(to + 8 * v) + weight * load<float, 32>(d + 8 * v));
-            }
-            return sum;
-        };
-        float* gradient = part.gradient + begin;
-        int64_t i = 0;
-        for (; i + 8 <= count; i += 8) {
-            Floats8 sums[8];
-#pragma GCC unroll 8
-            for (int j = 0; j < 8; ++j) sums[j] = one(i + j);
-            const Ints8 sign = load<int32_t, 32>(part.code + begin + i) & INT32_MIN;
-            const Floats8 signed_sums = (Floats8)((Ints8)sum_lanes(sums) ^ sign);
-            store<float, 32>(gradient + i, load<float, 32>(gradient + i) + signed_sums);
+    x -= static_cast<int64_t>(part.first_column) * V * 8;
+    if constexpr (Dx) dx -= static_cast<int64_t>(part.first_column) * V * 8;
+    const auto one = [&](int64_t k) {
+        const int64_t column = column_offset<V>(part, k);
+        const float *from = x + column, *d = dy + row_offset<V>(part, k);
+        Floats8 sum{};
+        for (int v = 0; v < V; ++v) sum += load<float, 32>(d + 8 * v) * load<float, 32>(from + 8 * v);
+        if constexpr (Dx) {
+            float* to = dx + column;
+            const Floats8 weight = weight_splat<float, 32>(part.theta[k], part.code[k]);
+            for (int v = 0; v < V; ++v)
+                store<float, 32>(to + 8 * v, load<float, 32>(to + 8 * v) + weight * load<float, 32>(d + 8 * v));
         }
-        for (; i < count; ++i) gradient[i] += with_sign(sum_lanes(one(i)), part.code[begin + i]);
+        return sum;
+    };
+    int64_t k = range.begin;
+    for (; k + 8 <= range.end; k += 8) {
+        Floats8 sums[8];
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; ++j) sums[j] = one(k + j);
+        const Ints8 sign = load<int32_t, 32>(part.code + k) & INT32_MIN;
+        const Floats8 signed_sums = (Floats8)((Ints8)sum_lanes(sums) ^ sign);
+        store<float, 32>(part.gradient + k, load<float, 32>(part.gradient + k) + signed_sums);
     }
+    for (; k < range.end; ++k) part.gradient[k] += with_sign(sum_lanes(one(k)), part.code[k]);
 }
 
 template <int V>

@@ -1,36 +1,30 @@
 // dx = dy W and the gradient of every connection, in one pass over the columns. dy is transposed into a panel that
 // all threads read; a thread owns ranges of columns, and with them their dx and their connections.
 
-// For the connections [begin, end) of one column: dx = sum of weight * dy (added to dx if this continues a column), and
-// sums[k] = x * dy, lane by lane.
+// For the connections [begin, end) of one column: dx = sum of weight * dy, and dtheta[k] = sign * sum of x * dy, started
+// or added to. `panel` is an address, as in scatter_column.
 template <class T, int PanelBytes, bool Dx, bool Dtheta, Access access>
 WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, int64_t last, const T* x, T* dx,
-                             bool continued, uintptr_t panel, T* sums) {
+                             T* dtheta, bool start, uintptr_t panel) {
     constexpr int Bytes = PanelBytes < kVectorBytes ? PanelBytes : kVectorBytes;
     constexpr int vectors = PanelBytes / Bytes;
     constexpr int lanes = Bytes / sizeof(T);
-    constexpr int sum_bytes = kStripBytes<PanelBytes>;
-    // A narrow panel has few chains of additions; several connections at a time keep the adders busy.
+    // A narrow panel has few chains of additions; connections in turn get their own, which keeps the adders busy.
     constexpr int chains = vectors >= 4 ? 1 : 4 / vectors;
     using V = Vec<T, Bytes>;
+    const int32_t* code = layer.code;
+    const auto row_address = [&](int64_t k) __attribute__((always_inline)) {
+        return panel + static_cast<uintptr_t>(row_of(code[k])) * PanelBytes;
+    };
     V in[vectors], out[chains][vectors];
     for (int i = 0; i < vectors; ++i) {
         if constexpr (Dtheta) in[i] = load<T, Bytes>(x + i * lanes);
         for (int chain = 0; chain < chains; ++chain) out[chain][i] = V{};
     }
-    if constexpr (Dx) {
-        if (continued) {
-            for (int i = 0; i < vectors; ++i) out[0][i] = load<T, Bytes>(dx + i * lanes);
-        }
-    }
-    const int32_t* code = layer.code;
-    const auto row_address = [&](int64_t k) __attribute__((always_inline)) {
-        return panel + static_cast<uintptr_t>(row_of(code[k])) * PanelBytes;
-    };
     const auto connection = [&](int64_t k, V* to) __attribute__((always_inline)) {
         const T* dy = reinterpret_cast<const T*>(row_address(k));
         if constexpr (access == Access::prefetched) prefetch<PanelBytes>(row_address(std::min(k + kPrefetchAhead, last)));
-        V weight, product, other;
+        V weight, product = {}, other = {};
         if constexpr (Dx) weight = weight_splat<T, Bytes>(layer.theta[k], code[k]);
         for (int i = 0; i < vectors; ++i) {
             V value = load<T, Bytes>(dy + i * lanes);
@@ -44,19 +38,33 @@ WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, 
                 else other += in[i] * value;
             }
         }
-        if constexpr (Dtheta) {
-            if constexpr (vectors > 1) product += other;
-            if constexpr (Bytes > sum_bytes)
-                store<T, sum_bytes>(sums + (k - begin) * (sum_bytes / sizeof(T)), fold_halves<T>(product));
-            else store<T, Bytes>(sums + (k - begin) * lanes, product);
-        }
+        if constexpr (Dtheta && vectors > 1) product += other;
+        return product;
     };
+    V products[4];
     int64_t k = begin;
-    for (; k + chains <= end; k += chains) {
-        for (int chain = 0; chain < chains; ++chain) connection(k + chain, out[chain]);
+    for (; k + 4 <= end; k += 4) {
+        for (int i = 0; i < 4; ++i) products[i] = connection(k + i, out[i % chains]);
+        if constexpr (Dtheta) {
+            Four<T> sums = with_signs<T, sizeof(Four<T>)>(sum_lanes<T, Bytes>(products), load<int32_t, 16>(code + k));
+            if (!start) sums += load<T, sizeof(Four<T>)>(dtheta + k);
+            store<T, sizeof(Four<T>)>(dtheta + k, sums);
+        }
     }
-    if constexpr (chains > 1) {
-        for (; k < end; ++k) connection(k, out[0]);
+    if (k < end) {
+        const int rest = static_cast<int>(end - k);
+        products[1] = products[2] = V{};
+        products[0] = connection(k, out[0]);
+        if (rest > 1) products[1] = connection(k + 1, out[1 % chains]);
+        if (rest > 2) products[2] = connection(k + 2, out[2 % chains]);
+        products[3] = V{};
+        if constexpr (Dtheta) {
+            const Four<T> sums = sum_lanes<T, Bytes>(products);
+            for (int i = 0; i < rest; ++i) {
+                const T value = with_sign(sums[i], code[k + i]);
+                dtheta[k + i] = start ? value : dtheta[k + i] + value;
+            }
+        }
     }
     if constexpr (Dx) {
         for (int i = 0; i < vectors; ++i) {
@@ -92,27 +100,17 @@ struct Backward {
 template <class T, int PanelBytes, bool Dx, bool Dtheta, Access access>
 static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_t first_column, int64_t end_column) {
     constexpr int W = PanelBytes / sizeof(T);
-    constexpr int sum_bytes = kStripBytes<PanelBytes>;
-    constexpr int sum_lanes_count = sum_bytes / sizeof(T);
     alignas(64) T x_block[kBlockColumns * W];
     alignas(64) T dx_block[kBlockColumns * W];
-    alignas(64) T sums[kSumsWaiting * sum_lanes_count];
     TileRuns runs;
-    WaitingRun waiting_runs[kBlockColumns];
-    int waiting_runs_count = 0;
-    int64_t waiting = 0;
     const Layer<T> layer = job.layer;  // a copy: stores into the blocks could otherwise change the original
     const int64_t last = layer.connections() - 1;
     const T* x = job.x + unit.first_sample * job.x_stride;
     T* dx = Dx ? job.dx + unit.first_sample * job.dx_stride : nullptr;
+    T* const dtheta = job.dtheta;
+    const bool start = unit.first_sample == 0;
     const uintptr_t panel =
         reinterpret_cast<uintptr_t>(unit.panel) - static_cast<uintptr_t>(unit.first_row) * PanelBytes;
-    const auto settle = [&]() __attribute__((always_inline)) {
-        if (Dtheta)
-            settle_sums<T, sum_bytes>(sums, waiting, waiting_runs, waiting_runs_count, layer.code, job.dtheta,
-                                      unit.first_sample == 0);
-        waiting = waiting_runs_count = 0;
-    };
     for (int64_t first = first_column; first < end_column; first += kBlockColumns) {
         const int64_t columns = std::min(kBlockColumns, end_column - first);
         if constexpr (access == Access::tiled)
@@ -122,28 +120,14 @@ static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_
         for (int64_t c = 0; c < columns; ++c) {
             const int64_t begin = access == Access::tiled ? runs.begin[c] : layer.begin(first + c);
             const int64_t stop = access == Access::tiled ? runs.stop[c] : layer.begin(first + c + 1);
-            int64_t k = begin;
-            // A column is cut only where its own length asks for it, never where the buffer happens to be full: the
-            // order of its additions must not depend on where this range of columns began.
-            do {
-                const int64_t end = std::min(stop, k + kSumsWaiting);
-                if (end - k > kSumsWaiting - waiting || waiting_runs_count == kBlockColumns) settle();
-                gather_column<T, PanelBytes, Dx, Dtheta, access>(layer, k, end, last, x_block + c * W,
-                                                                   dx_block + c * W, k > begin, panel,
-                                                                   sums + waiting * sum_lanes_count);
-                if (waiting_runs_count > 0 && waiting_runs[waiting_runs_count - 1].end == k)
-                    waiting_runs[waiting_runs_count - 1].end = end;
-                else waiting_runs[waiting_runs_count++] = {k, end};
-                waiting += end - k;
-                k = end;
-            } while (k < stop);
+            gather_column<T, PanelBytes, Dx, Dtheta, access>(layer, begin, stop, last, x_block + c * W,
+                                                             dx_block + c * W, dtheta, start, panel);
         }
         if constexpr (Dx) {
             const auto put = unit.first_row > 0 ? unpack<T, PanelBytes, true> : unpack<T, PanelBytes, false>;
             put(dx_block, unit.samples, columns, dx + first, job.dx_stride);
         }
     }
-    settle();
 }
 
 // Picks the variant: which gradients are wanted, and whether the panel outgrows the cache.

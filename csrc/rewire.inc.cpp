@@ -5,7 +5,9 @@
 //   2. ranks among the dormant positions are drawn                rewire_draw.inc.cpp
 //   3. each rank becomes a column, a row and a place in the order  place_newborns
 //   4. the newborns enter the column pointers                     add_newborns
-//   5. segments between events shift, newborns fill the gaps       shift_plan, move_rider
+//   5. segments between events shift, newborns fill the gaps       rewire_move.inc.cpp
+//
+// Where a large share of the connections is replaced, 3 to 5 are one merge instead: rewire_merge.inc.cpp.
 
 struct RewireLayer {
     int64_t n_in, n_out;
@@ -26,9 +28,12 @@ struct Segment {
 // Everything a rewiring needs besides the wiring; kept between calls by whoever rewires often.
 struct RewireScratch {
     std::vector<RewireLayer> layers;
-    std::vector<int64_t> dead_columns, ranks, positions, per_layer;
+    std::vector<int64_t> dead_columns, ranks, positions, dormant;
     std::vector<Newborn> newborns;
     std::vector<Segment> left, right;
+    std::vector<int64_t> keys;
+    std::vector<int32_t> source, survivors, columns, change;
+    std::vector<char> alive, gathered;
 };
 
 struct RewireTask {
@@ -172,6 +177,8 @@ static void add_signs(const RewireTask& task, RewireScratch& scratch) {
     }
 }
 
+#include "rewire_merge.inc.cpp"
+
 static void add_newborns(const RewireTask& task, RewireScratch& scratch) {
     const RewireLayer& last = scratch.layers.back();
     int64_t column = 0, t = 0;
@@ -197,8 +204,18 @@ static void rewire_wiring(const RewireTask& task, const int64_t* dead, int64_t n
     }
     scratch.newborns.clear();
     scratch.positions.clear();
-    drop_dead(task, dead, n_dead, died, scratch);
+    const bool merge = worth_merging(task, n_dead, column);
+    if (merge) count_dead(task, dead, n_dead, died, scratch);
+    else drop_dead(task, dead, n_dead, died, scratch);
+    scratch.dormant.clear();
+    for (int64_t i = 0; i < task.layers; ++i) {
+        const RewireLayer& layer = scratch.layers[static_cast<size_t>(i)];
+        const int64_t* colptr = task.colptr + layer.first_column;
+        const int64_t survivors = colptr[layer.n_in] - colptr[0] - (merge ? died[i] : 0);
+        scratch.dormant.push_back(layer.n_in * layer.n_out - survivors);
+    }
     draw_ranks(task, n_dead, born, scratch);
+    if (merge) return rewire_by_merging(task, dead, n_dead, born, scratch);
     const int64_t* ranks = scratch.ranks.data();
     for (int64_t i = 0; i < task.layers; ++i) {
         const RewireLayer& layer = scratch.layers[static_cast<size_t>(i)];

@@ -2,23 +2,17 @@
 
 constexpr uint32_t kNoiseStream = 2, kNewbornStream = 3, kNewbornLayerStream = 4, kSignStream = 5;
 
-// Dormant positions of a layer, once the dead have left the column pointers.
-static int64_t dormant_in(const RewireTask& task, const RewireLayer& layer) {
-    const int64_t* colptr = task.colptr + layer.first_column;
-    return layer.n_in * layer.n_out - (colptr[layer.n_in] - colptr[0]);
-}
-
 // Uniform over all dormant positions of the wiring: ranks through all layers, then taken apart.
 static void draw_uniform(const RewireTask& task, int64_t count, int64_t* born, RewireScratch& scratch) {
     int64_t dormant = 0;
-    for (const RewireLayer& layer : scratch.layers) dormant += dormant_in(task, layer);
+    for (int64_t here : scratch.dormant) dormant += here;
     scratch.ranks.resize(static_cast<size_t>(count));
     int64_t* ranks = scratch.ranks.data();
     sample_sorted(dormant, count, task.seed, kNewbornStream | static_cast<uint32_t>(task.wiring_index) << 8,
                   static_cast<uint64_t>(task.step), ranks);
     int64_t at = 0, before = 0;
     for (int64_t i = 0; i < task.layers; ++i) {
-        const int64_t here = dormant_in(task, scratch.layers[static_cast<size_t>(i)]);
+        const int64_t here = scratch.dormant[static_cast<size_t>(i)];
         for (; at < count && ranks[at] - before < here; ++at) {
             ranks[at] -= before;
             ++born[i];
@@ -59,15 +53,13 @@ static void draw_layers(const RewireTask& task, int64_t count, const int64_t* ro
 
 static void draw_ranks(const RewireTask& task, int64_t count, int64_t* born, RewireScratch& scratch) {
     if (task.shares == nullptr) return draw_uniform(task, count, born, scratch);
-    scratch.per_layer.clear();
-    for (const RewireLayer& layer : scratch.layers) scratch.per_layer.push_back(dormant_in(task, layer));
-    draw_layers(task, count, scratch.per_layer.data(), born);
+    draw_layers(task, count, scratch.dormant.data(), born);
     scratch.ranks.resize(static_cast<size_t>(count));
     int64_t* ranks = scratch.ranks.data();
     for (int64_t i = 0; i < task.layers; ++i) {
         const uint32_t stream = kNewbornStream | static_cast<uint32_t>(task.wiring_index) << 8 |
                                 static_cast<uint32_t>(i + 1) << 20;
-        sample_sorted(scratch.per_layer[static_cast<size_t>(i)], born[i], task.seed, stream,
+        sample_sorted(scratch.dormant[static_cast<size_t>(i)], born[i], task.seed, stream,
                       static_cast<uint64_t>(task.step), ranks);
         ranks += born[i];
     }

@@ -62,15 +62,15 @@ WB_INLINE Vec<T, Bytes> splat(T value) {
     return value - Vec<T, Bytes>{};
 }
 
-// A 32-byte vector from two 16-byte halves in memory: one load and one insert.
+// A 32-byte vector from two of 16 bytes; from memory it is one load and one insert.
 template <class T>
-WB_INLINE Vec<T, 32> load_halves(const T* low, const T* high) {
+WB_INLINE Vec<T, 32> join(Vec<T, 16> low, Vec<T, 16> high) {
 #ifdef WB_HAS_SHUFFLEVECTOR
-    const Vec<T, 16> a = load<T, 16>(low), b = load<T, 16>(high);
-    if constexpr (sizeof(T) == 4) return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
-    else return __builtin_shufflevector(a, b, 0, 1, 2, 3);
+    if constexpr (sizeof(T) == 4) return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
+    else return __builtin_shufflevector(low, high, 0, 1, 2, 3);
 #else
-    if constexpr (sizeof(T) == 4) return {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
+    if constexpr (sizeof(T) == 4)
+        return {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
     else return {low[0], low[1], high[0], high[1]};
 #endif
 }
@@ -115,13 +115,22 @@ WB_INLINE Vec<T, 32> halves_high(Vec<T, 32> a, Vec<T, 32> b) {
     else return WB_SHUFFLE(a, b, 2, 3, 6, 7);
 }
 
-// The sum of the two halves of a 64-byte vector.
-template <class T>
-WB_INLINE Vec<T, 32> fold_halves(Vec<T, 64> v) {
-    Vec<T, 32> low, high;
-    std::memcpy(&low, &v, 32);
-    std::memcpy(&high, reinterpret_cast<const char*>(&v) + 32, 32);
-    return low + high;
+// The sum of the two halves of a vector.
+template <class T, int Bytes>
+WB_INLINE Vec<T, Bytes / 2> fold(Vec<T, Bytes> v) {
+#ifdef WB_HAS_SHUFFLEVECTOR
+    constexpr int lanes = Bytes / static_cast<int>(sizeof(T));
+    if constexpr (lanes == 4) return __builtin_shufflevector(v, v, 0, 1) + __builtin_shufflevector(v, v, 2, 3);
+    else if constexpr (lanes == 8)
+        return __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
+    else
+        return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+               __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+    Vec<T, Bytes / 2> half[2];
+    std::memcpy(half, &v, sizeof v);
+    return half[0] + half[1];
+#endif
 }
 
 // Keeps a loaded vector in its register: GCC would rather load it again for every use, and loads are what is scarce.

@@ -23,7 +23,7 @@ WB_INLINE void transpose_strip(Row&& row, T* to, int64_t to_stride) {
     V in[step], out[step];
     for (int i = 0; i < step; ++i) {
         if constexpr (Bytes == 16) in[i] = load<T, 16>(row(i));
-        else in[i] = load_halves<T>(row(i), row(i + step));
+        else in[i] = join<T>(load<T, 16>(row(i)), load<T, 16>(row(i + step)));
     }
     if constexpr (sizeof(T) == 4) {
         const V a = unpack_low<T, Bytes>(in[0], in[1]), b = unpack_low<T, Bytes>(in[2], in[3]);

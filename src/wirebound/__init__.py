@@ -9,6 +9,8 @@
     rewiring.zero_grad()
 """
 
+from wirebound import distributed
+from wirebound.checkpoint import Checkpoint, CheckpointError, load, save
 from wirebound.core import schedule
 from wirebound.ledger import Ledger, ledger
 from wirebound.methods import DeepR, Dense, Fixed, LayerInfo, Method, StepInfo
@@ -17,6 +19,8 @@ from wirebound.version import __version__
 from wirebound.wiring import Wiring, WiringError
 
 __all__ = [
+    "Checkpoint",
+    "CheckpointError",
     "DeepR",
     "Dense",
     "Fixed",
@@ -28,7 +32,10 @@ __all__ = [
     "Wiring",
     "WiringError",
     "__version__",
+    "distributed",
     "ledger",
+    "load",
+    "save",
     "schedule",
     "sparsify",
     "to_dense",

@@ -108,15 +108,18 @@ class DeepR(Method):
         self.rates_are_one = all(not isinstance(rate, Sequence | Mapping) for rate in (l1, temperature))
         self.rewire_every = rewire_every
         self.newborns = newborns
-        # The layers' initial shares, where newborns follow them; one layer has nothing to share.
-        self.shares: list[list[float] | None] = [
-            None if newborns == "uniform" or len(w.layers) == 1 else [float(n) for n in w.initial_counts.tolist()]
-            for w in self.wirings
-        ]
+        self.shares = self._initial_shares()
         self.budget = sum(w.budget for w in self.wirings)
         self.steps = 0
         for wiring in self.wirings:
             wiring.bind_signs_()
+
+    def _initial_shares(self) -> list[list[float] | None]:
+        """The layers' initial shares, where newborns follow them; one layer has nothing to share."""
+        return [
+            None if self.newborns == "uniform" or len(w.layers) == 1 else [float(n) for n in w.initial_counts.tolist()]
+            for w in self.wirings
+        ]
 
     def walks(self, wiring: Wiring, first_layer: int, step: int, lr: float) -> list[Walk]:
         """ηα and √(2ηT) of this step: one walk for all connections, or one for each layer where layers differ."""
@@ -170,3 +173,4 @@ class DeepR(Method):
                 raise ValueError(f"state has ages of {theirs.numel()} connections, but the wiring has {mine.numel()}")
             mine.copy_(theirs)
         self.steps = int(state["steps"])
+        self.shares = self._initial_shares()  # of the wirings that were loaded, which may have started otherwise

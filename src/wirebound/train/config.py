@@ -29,6 +29,7 @@ OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw", "rmsprop")
 SCHEDULES = ("constant", "exponential", "cosine", "linear")
 ACTIVATIONS = ("relu", "tanh", "sigmoid")
 ENGINES = ("auto", "fused", "module")
+ON_NAN = ("stop", "skip")
 
 
 class ConfigError(ValueError):
@@ -78,6 +79,9 @@ class TrainConfig:
     seed: int = _setting(0, "decides connections, weights, noise and the order of the data")
     engine: str = _setting("auto", "fused native steps, ordinary modules, or whichever applies", choices=ENGINES)
     threads: int | None = _setting(None, "threads of torch and of the kernels (default: torch's)")
+    on_nan: str = _setting("stop", "when a step is not finite: stop the run, or skip the step", choices=ON_NAN)
+    checkpoint_every: int | None = _setting(None, "steps between checkpoints, at least")
+    checkpoint_seconds: float = _setting(30.0, "seconds between checkpoints, at least; 0 for none by time")
 
     def check(self) -> TrainConfig:
         """Raise ``ConfigError`` at the first setting that breaks its rule."""
@@ -94,9 +98,9 @@ class TrainConfig:
         if self.connectivity is not None and not 0 < self.connectivity <= 1:
             raise ConfigError(f"connectivity (={self.connectivity}) must be in (0, 1]")
         self._at_least("budget", 1)
-        for name in ("epochs", "batch_size", "rewire_every", "threads"):
+        for name in ("epochs", "batch_size", "rewire_every", "threads", "checkpoint_every"):
             self._at_least(name, 1)
-        for name in ("validation", "l1", "noise", "weight_decay", "temperature", "seed"):
+        for name in ("validation", "l1", "noise", "weight_decay", "temperature", "seed", "checkpoint_seconds"):
             self._at_least(name, 0)
         for name in ("lr", "gain", "eps", "final_lr"):
             value = getattr(self, name)

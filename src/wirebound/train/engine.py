@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -11,33 +10,47 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wirebound.methods import Method
+from wirebound.nn.part import wirings
 from wirebound.ops import philox, uses_native
 from wirebound.ops.philox import Stream
+from wirebound.train.diagnose import broken_gradient, broken_parameter, where_not_finite
+from wirebound.train.window import Skip, Window, mean
 from wirebound.wiring import WiringError
+
+__all__ = ["DivergedError", "Engine", "ModuleEngine", "Window", "data_order", "diverged", "never"]
+
+MOST_SKIPPED = 10  # steps in a row: after that, something else is wrong
 
 
 class DivergedError(ArithmeticError):
-    """The loss is no longer a finite number; the message says since which step, and what to try."""
+    """Numbers are no longer finite; the message says in which step and layer, and what to try."""
 
 
-@dataclass(frozen=True)
-class Window:
-    """Some steps in a row, as they are recorded."""
-
-    step_from: int
-    step_to: int
-    loss: float
-    active_min: int
-    active_max: int
-    newborns: list[int]  # of each layer, in all these steps
+def never() -> bool:
+    return False
 
 
 class Engine(Protocol):
-    """Takes the steps of an epoch and reports them in windows."""
+    """Takes the steps of an epoch and reports them in windows.
+
+    ``start`` is the step of the epoch to begin with, ``window`` counts from the epoch's beginning. An engine may end a
+    window early: after any step when ``pause`` says so, or where its own stretches end. Which steps fall into which
+    call must not change a single number.
+    """
 
     name: str
+    on_nan: str  # "stop" or "skip": what to do about a step that is not finite
+    skips: int  # steps left out in a row
 
-    def epoch(self, order: Tensor, lrs: Sequence[float], batch_size: int, window: int) -> Iterator[Window]: ...
+    def epoch(
+        self,
+        order: Tensor,
+        lrs: Sequence[float],
+        batch_size: int,
+        window: int,
+        start: int = 0,
+        pause: Callable[[], bool] = never,
+    ) -> Iterator[Window]: ...
 
 
 def data_order(examples: int, seed: int, epoch: int) -> Tensor:
@@ -46,10 +59,23 @@ def data_order(examples: int, seed: int, epoch: int) -> Tensor:
     return torch.argsort(keys, stable=True)
 
 
-def diverged(step: int, loss: float, lr: float) -> DivergedError:
+def count_active(model: nn.Module, method: Method) -> int:
+    """Connections that are active now; all of them in a dense model."""
+    found = wirings(model)
+    return sum(w.active for w in found) if found else sum(shape.possible for shape in method.shapes)
+
+
+def diverged(step: int, loss: float, lr: float, where: str) -> DivergedError:
     return DivergedError(
-        f"the loss (={loss}) in step {step} must be a finite number: the weights before this step are kept; "
-        f"try a lower learning rate (now {lr:g})"
+        f"the loss (={loss}) in step {step} must be a finite number, first at fault: {where}; the weights before this "
+        f"step are kept; try a lower learning rate (now {lr:g}), or on_nan='skip'"
+    )
+
+
+def skipped_too_often(step: int, where: str) -> DivergedError:
+    return DivergedError(
+        f"{MOST_SKIPPED} steps in a row had to be skipped, the last is step {step}, at fault: {where}; "
+        "try a lower learning rate"
     )
 
 
@@ -60,28 +86,64 @@ class ModuleEngine:
         self.model, self.method, self.x, self.y = model, method, x, y
         native = uses_native(next(model.parameters()))
         self.name = "module" if native else "reference"
+        self.on_nan = "stop"
+        self.skips = 0  # in a row
 
-    def epoch(self, order: Tensor, lrs: Sequence[float], batch_size: int, window: int) -> Iterator[Window]:
+    def epoch(
+        self,
+        order: Tensor,
+        lrs: Sequence[float],
+        batch_size: int,
+        window: int,
+        start: int = 0,
+        pause: Callable[[], bool] = never,
+    ) -> Iterator[Window]:
         self.model.train()
-        losses: list[Tensor] = []
+        losses: list[float] = []
         active: list[int] = []
-        newborns: list[int] = []
-        for number, batch in enumerate(order.split(batch_size)):
+        newborns = [0] * len(self.method.shapes)
+        skipped: list[Skip] = []
+        first = self.method.steps + 1
+        for number, batch in enumerate(order[start * batch_size :].split(batch_size), start):
             for group in self.method.optimizer.param_groups:
                 group["lr"] = lrs[number]
-            loss = F.cross_entropy(self.model(self.x[batch]), self.y[batch])
-            if not torch.isfinite(loss):
-                raise diverged(self.method.steps + 1, loss.item(), lrs[number])
-            loss.backward()
-            info = self.method.step()
+            loss, where = self._gradients(batch)
+            if where:
+                skipped.append(self._skip(loss, lrs[number], where))
+            else:
+                try:
+                    info = self.method.step()
+                except FloatingPointError as error:
+                    raise DivergedError(f"{error}; at fault: {broken_parameter(self.model)}") from error
+                if info.budget is not None and info.active != info.budget:
+                    raise WiringError(f"{info.active} connections are active in step {info.step}, not K (={info.budget})")
+                losses.append(loss)
+                active.append(info.active)
+                newborns = [a + b for a, b in zip(newborns, info.layer_rewired, strict=True)]
+                self.skips = 0
             self.method.zero_grad()
-            if info.budget is not None and info.active != info.budget:
-                raise WiringError(f"{info.active} connections are active in step {info.step}, not K (={info.budget})")
-            losses.append(loss.detach())
-            active.append(info.active)
-            newborns = [a + b for a, b in zip(newborns or [0] * len(info.layer_rewired), info.layer_rewired, strict=True)]
-            if len(losses) == window or number == len(lrs) - 1:
-                mean = torch.stack(losses).mean().item()
-                first = info.step - len(losses) + 1
-                yield Window(first, info.step, mean, min(active), max(active), newborns)
-                losses, active, newborns = [], [], []
+            if (number + 1) % window == 0 or number == len(lrs) - 1 or pause():
+                active = active or [count_active(self.model, self.method)]
+                last = self.method.steps
+                yield Window(first, last, mean(losses), min(active), max(active), newborns, losses, skipped)
+                losses, active, newborns, skipped, first = [], [], [0] * len(newborns), [], last + 1
+
+    def _gradients(self, batch: Tensor) -> tuple[float, str]:
+        """The loss of a batch, whose gradients are left in place, and what is not finite about it, if anything."""
+        loss = F.cross_entropy(self.model(self.x[batch]), self.y[batch])
+        value = loss.item()
+        if not torch.isfinite(loss):
+            return value, where_not_finite(self.model, self.x[batch])
+        loss.backward()
+        return value, broken_gradient(self.model) if self.on_nan == "skip" else ""
+
+    def _skip(self, loss: float, lr: float, where: str) -> Skip:
+        """Leave a step out. It counts as a step all the same: order of data and random numbers go by its number."""
+        step = self.method.steps + 1
+        if self.on_nan != "skip":
+            raise diverged(step, loss, lr, where)
+        self.skips += 1
+        if self.skips >= MOST_SKIPPED:
+            raise skipped_too_often(step, where)
+        self.method.steps = step
+        return Skip(step, where)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,14 +21,17 @@ from wirebound.methods.bridge import Bridge
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.part import wirings
 from wirebound.ops import library, structs
-from wirebound.ops.rule import Kind, not_finite
-from wirebound.train.engine import Window, diverged
+from wirebound.ops.rule import Kind
+from wirebound.train.engine import count_active, never
+from wirebound.train.fused_skip import take
 from wirebound.train.stack import StackLayer, read_stack, why_not_fused
+from wirebound.train.window import Window, mean
 from wirebound.wiring import WiringError
 
 __all__ = ["FusedEngine", "why_not_fused"]
 
-_LOSS_NOT_FINITE, _THETA_NOT_FINITE = 1, 2
+# A stretch is one native call, in which Python sees no signal: at most so many steps, and about a second.
+_LONGEST_STEPS, _LONGEST_WORK = 1000, 1e9
 _CROSS_ENTROPY, _MEAN_SQUARE = 0, 1
 
 
@@ -51,7 +54,8 @@ class FusedEngine:
         stack = read_stack(model)
         assert not isinstance(stack, str)
         self.stack: list[StackLayer] = stack
-        self.method = method
+        self.model, self.method = model, method
+        self.on_nan, self.skips = "stop", 0
         self.x = x.reshape(len(x), -1).contiguous()
         self.y = y.contiguous()
         self.scale = scale
@@ -74,17 +78,39 @@ class FusedEngine:
         elif self.y.dtype != torch.float32 or self.y.shape[1:] != (last.out_features,):
             raise ValueError(f"targets must be float32 of shape [examples, {last.out_features}]")
 
-    def epoch(self, order: Tensor, lrs: Sequence[float], batch_size: int, window: int) -> Iterator[Window]:
-        """One pass over ``order`` in batches; see ``train.engine.Engine``."""
+    def epoch(
+        self,
+        order: Tensor,
+        lrs: Sequence[float],
+        batch_size: int,
+        window: int,
+        start: int = 0,
+        pause: Callable[[], bool] = never,
+    ) -> Iterator[Window]:
+        """One pass over ``order`` in batches; see ``train.engine.Engine``.
+
+        The kernels choose how they sum at the start of each call, by what the wiring looks like then. So stretches end
+        at places that follow from the settings alone, and ``pause`` has no say.
+        """
         if len(order) and not 0 <= int(order.min()) <= int(order.max()) < len(self.x):
             raise ValueError("order must hold numbers of examples")
-        steps = len(lrs)
-        for start in range(0, steps, window):
-            stop = min(start + window, steps)
-            part = order[start * batch_size : stop * batch_size]
-            yield self._steps(part, list(lrs[start:stop]), batch_size)
+        stretch = self._stretch(batch_size)
+        while start < len(lrs):
+            within = start % window
+            stop = min(start - within + min((within // stretch + 1) * stretch, window), len(lrs))
+            yield take(self, order[start * batch_size : stop * batch_size], list(lrs[start:stop]), batch_size)
+            start = stop
 
-    def _steps(self, order: Tensor, lrs: list[float], batch_size: int) -> Window:
+    def _stretch(self, batch_size: int) -> int:
+        work = batch_size * sum(p.numel() for layer in self.stack for p in layer.linear.parameters())
+        return max(1, min(_LONGEST_STEPS, int(_LONGEST_WORK // max(1, work))))
+
+    def batch(self, examples: Tensor) -> Tensor:
+        """Inputs as the network sees them."""
+        return self.x[examples].to(torch.float32) * self.scale
+
+    def steps(self, order: Tensor, lrs: list[float], batch_size: int) -> tuple[Window, int, float]:
+        """Steps in one native call: (those taken, status, the loss of the step at which it stopped)."""
         method, steps = self.method, len(lrs)
         group = method.optimizer.param_groups[0]
         sizes = [min(batch_size, len(order) - i * batch_size) for i in range(steps)]
@@ -127,16 +153,13 @@ class FusedEngine:
         assert native is not None
         taken = native.wb_fused_steps_f32(ctypes.byref(run), ctypes.byref(status))
         self._took(taken, lrs)
-        if status.value == _LOSS_NOT_FINITE:
-            raise diverged(method.steps + 1, float(losses[taken]), lrs[taken])
-        if status.value == _THETA_NOT_FINITE:
-            raise not_finite(method.steps)
-        active = sum(w.active for w in self.wirings) if self.wirings else sum(s.possible for s in method.shapes)
-        if self.wirings and active != sum(w.budget for w in self.wirings):
+        active = count_active(self.model, method)
+        if self.wirings and not status.value and active != sum(w.budget for w in self.wirings):
             raise WiringError(f"{active} connections are active after step {method.steps}, not K")
-        newborns = born.sum(0).tolist() if self.wirings else [0] * len(method.shapes)
-        first = method.steps - steps + 1
-        return Window(first, method.steps, losses.mean().item(), active, active, newborns)
+        newborns = born[:taken].sum(0).tolist() if self.wirings else [0] * len(method.shapes)
+        done = losses[:taken].tolist()
+        window = Window(method.steps - taken + 1, method.steps, mean(done), active, active, newborns, done)
+        return window, status.value, float(losses[min(taken, steps - 1)])
 
     def _rule(self, group: dict[str, Any]) -> structs.Rule:
         if self.bridge.kind is Kind.SGD:

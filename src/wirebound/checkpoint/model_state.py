@@ -1,0 +1,107 @@
+"""The model of a checkpoint: its state dict, and for each wiring the matrices that it spans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wirebound.checkpoint.errors import CheckpointError
+from wirebound.checkpoint.tree import decode, difference, encode
+from wirebound.checkpoint.wiring_state import ARRAYS, wiring_fault
+from wirebound.nn.part import wirings
+from wirebound.wiring import Wiring
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """The model without the wrappers of data-parallel training and of ``torch.compile``."""
+    while True:
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model
+
+
+def capture_model(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The model's section of a checkpoint; refuses a model that is not worth keeping."""
+    model = bare(model)
+    for wiring in wirings(model):
+        wiring.check()
+    for name, parameter in model.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise CheckpointError(f"parameter {name!r} is not finite: nothing was written")
+    state = {key: encode(value, key, tensors) for key, value in model.state_dict().items()}
+    return {"state": state, "wirings": _described(model)}
+
+
+def _described(model: nn.Module) -> list[dict[str, Any]]:
+    prefixes = {id(module): name for name, module in model.named_modules() if isinstance(module, Wiring)}
+    return [
+        {
+            "name": prefixes[id(wiring)],
+            "budget": wiring.budget,
+            "layers": [[layer.name, layer.n_out, layer.n_in] for layer in wiring.layers],
+        }
+        for wiring in wirings(model)
+    ]
+
+
+def read_model(section: Any, tensor: Any, model: nn.Module) -> dict[str, Any]:
+    """The state dict in a checkpoint, if it is one that this model may be given."""
+    model = bare(model)
+    if not isinstance(section, dict) or set(section) != {"state", "wirings"} or not isinstance(section["state"], dict):
+        raise CheckpointError("the model must have a state and wirings")
+    _same_shapes(section["wirings"], model)
+    mine = model.state_dict()
+    stored = section["state"]
+    missing, unknown = [k for k in mine if k not in stored], [k for k in stored if k not in mine]
+    if missing or unknown:
+        raise CheckpointError(
+            f"it is of another model: {_some(missing)} missing there, {_some(unknown)} unknown here"
+        )
+    state: dict[str, Any] = {}
+    for key, value in mine.items():
+        state[key] = decode(stored[key], key, tensor)
+        wrong = difference(value, state[key], key)
+        if wrong:
+            raise CheckpointError(f"it is of another model: {wrong}")
+    for name, _ in model.named_parameters(remove_duplicate=False):
+        if name in state and not bool(torch.isfinite(state[name]).all()):
+            raise CheckpointError(f"parameter {name!r} must be finite")
+    for name, module in model.named_modules():
+        if isinstance(module, Wiring):
+            prefix = f"{name}." if name else ""
+            fault = wiring_fault(module.geometry, {array: state[prefix + array] for array in ARRAYS})
+            if fault:
+                raise CheckpointError(f"wiring {name!r}: {fault}")
+    return state
+
+
+def _same_shapes(stored: Any, model: nn.Module) -> None:
+    mine = _described(model)
+    if not isinstance(stored, list) or len(stored) != len(mine):
+        raise CheckpointError(f"it is of another model, which must have {len(mine)} wirings")
+    for here, there in zip(mine, stored, strict=True):
+        if not isinstance(there, dict) or set(there) != set(here) or not isinstance(there["layers"], list):
+            raise CheckpointError("each wiring must have a name, a budget and layers")
+        if (there["name"], len(there["layers"])) != (here["name"], len(here["layers"])):
+            raise CheckpointError(
+                f"it is of another model: wiring {there['name']!r} there spans {len(there['layers'])} layers, "
+                f"{here['name']!r} here {len(here['layers'])}"
+            )
+        for layer, other in zip(here["layers"], there["layers"], strict=True):
+            if other != layer:
+                raise CheckpointError(
+                    f"it is of another model: a layer (name, outputs, inputs) is {str(other)[:80]} there, {layer} here"
+                )
+        if there["budget"] != here["budget"]:
+            raise CheckpointError(
+                f"it is of another model: budget (={str(there['budget'])[:30]}) there, {here['budget']} here"
+            )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "") if names else "nothing"

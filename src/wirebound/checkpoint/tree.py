@@ -1,0 +1,135 @@
+"""Nested state as JSON and tensors: dicts, lists, tuples, numbers and texts come back as what they were.
+
+A tensor becomes ``{"$": "tensor", "name": NAME}`` and is stored under that name. What JSON cannot say has a ``"$"``
+too: tuples, dicts with other keys than text, counters, numbers that are not finite. Nothing else is accepted, and
+reading makes nothing else: no class is named, imported or called.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from wirebound.checkpoint.errors import CheckpointError
+
+_MARK = "$"
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def encode(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """``value`` as JSON; its tensors are put into ``tensors``, named after their place under ``name``."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        number = float(value)
+        return number if math.isfinite(number) else {_MARK: "float", "value": str(number)}
+    if isinstance(value, Tensor):
+        if name in tensors:
+            raise CheckpointError(f"two tensors of a checkpoint are named {name!r}: rename one of them")
+        tensors[name] = value.detach()
+        return {_MARK: "tensor", "name": name}
+    if isinstance(value, list):
+        return [encode(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]
+    if isinstance(value, tuple):
+        return {_MARK: "tuple", "items": [encode(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]}
+    if isinstance(value, Mapping):
+        if not isinstance(value, Counter) and all(isinstance(key, str) for key in value) and _MARK not in value:
+            return {key: encode(item, f"{name}/{key}", tensors) for key, item in value.items()}
+        pairs = [[_key(key, name), encode(item, f"{name}/{key}", tensors)] for key, item in value.items()]
+        return {_MARK: "counter" if isinstance(value, Counter) else "dict", "items": pairs}
+    raise CheckpointError(
+        f"{name} (={type(value).__name__}) cannot be kept: only tensors, numbers, texts, lists, tuples and dicts can"
+    )
+
+
+def _key(key: Any, name: str) -> Any:
+    if type(key) not in (str, int):
+        raise CheckpointError(f"{name} has a key (={key!r}) that cannot be kept: keys must be texts or whole numbers")
+    return key
+
+
+def decode(value: Any, name: str, tensor: Callable[[str], Tensor]) -> Any:
+    """What ``encode`` was given; ``tensor`` finds a tensor by name."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list):
+        return [decode(item, f"{name}/{i}", tensor) for i, item in enumerate(value)]
+    assert isinstance(value, dict)  # all that a JSON reader gives besides
+    mark = value.get(_MARK)
+    if mark is None:
+        return {key: decode(item, f"{name}/{key}", tensor) for key, item in value.items()}
+    if mark == "tensor" and set(value) == {_MARK, "name"} and isinstance(value["name"], str):
+        return tensor(value["name"])
+    if mark == "float" and set(value) == {_MARK, "value"} and value["value"] in ("nan", "inf", "-inf"):
+        return _NOT_FINITE[value["value"]]
+    items = value.get("items")
+    if set(value) == {_MARK, "items"} and isinstance(items, list):
+        if mark == "tuple":
+            return tuple(decode(item, f"{name}/{i}", tensor) for i, item in enumerate(items))
+        if mark in ("dict", "counter"):
+            return _pairs(items, name, tensor, Counter() if mark == "counter" else {})
+    raise CheckpointError(f"{name} is not a value of the format: {str(value)[:80]}")
+
+
+def _pairs(items: list[Any], name: str, tensor: Callable[[str], Tensor], found: dict[Any, Any]) -> dict[Any, Any]:
+    for pair in items:
+        if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) not in (str, int):
+            raise CheckpointError(f"{name} must be pairs of a key and a value")
+        if pair[0] in found:
+            raise CheckpointError(f"{name} has the key {pair[0]!r} twice")
+        found[pair[0]] = decode(pair[1], f"{name}/{pair[0]}", tensor)
+    return found
+
+
+def difference(mine: Any, theirs: Any, name: str) -> str | None:
+    """How ``theirs`` differs from ``mine`` in kind: other keys, lengths, types or shapes; None where it fits.
+
+    Values may differ, and where there is None, anything fits: state that comes later.
+    """
+    if mine is None:
+        return None
+    if isinstance(mine, Tensor):
+        if not isinstance(theirs, Tensor) or theirs.shape != mine.shape or theirs.dtype != mine.dtype:
+            return f"{name} must be {described(mine)}, is {described(theirs)}"
+        return None
+    if isinstance(mine, Counter):
+        fits = isinstance(theirs, Counter) and all(isinstance(count, int) for count in theirs.values())
+        return None if fits else f"{name} must be counts"
+    if isinstance(mine, Mapping):
+        if not isinstance(theirs, Mapping) or set(mine) != set(theirs):
+            return f"{name} must hold {_keys(mine)}, holds {_keys(theirs)}"
+        pairs = [(mine[key], theirs[key], f"{name}/{key}") for key in mine]
+    elif isinstance(mine, list | tuple):
+        if not isinstance(theirs, list | tuple) or len(mine) != len(theirs):
+            return f"{name} must be {len(mine)} values, is {described(theirs)}"
+        pairs = [(a, b, f"{name}/{i}") for i, (a, b) in enumerate(zip(mine, theirs, strict=True))]
+    else:
+        return None if _kind(mine) == _kind(theirs) else f"{name} must be {described(mine)}, is {described(theirs)}"
+    return next((found for pair in pairs if (found := difference(*pair)) is not None), None)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    return "number" if isinstance(value, int | float) else type(value).__name__
+
+
+def described(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+    if isinstance(value, list | tuple | Mapping):
+        return f"{type(value).__name__} of {len(value)}"
+    return f"{_kind(value)} (={value!r})"[:80]
+
+
+def _keys(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return described(value)
+    names = [str(key) for key in value]
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "") if names else "nothing"

@@ -1,0 +1,204 @@
+"""Data-parallel training with torch's own ``DistributedDataParallel``: what a sparse model needs beside it.
+
+    dist.init_process_group("gloo")
+    ddp = wb.distributed.wrap(model)
+    rewiring = wb.DeepR(ddp, optimizer)
+    for batch in batches:                                    # the same global batch on every rank
+        mine = wb.distributed.part(batch)
+        loss = F.cross_entropy(ddp(x[mine]), y[mine], reduction="sum") * wb.distributed.sum_weight(len(batch))
+        ...
+
+Nothing about a wiring travels in a step: its random numbers are a function of (seed, stream, step), and all-reduced
+gradients are the same bits on every rank, so all ranks take the same deaths and births. ``check`` makes sure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from wirebound.methods import Method
+from wirebound.nn.part import wirings
+from wirebound.ops import library
+from wirebound.version import __version__
+from wirebound.wiring import Wiring
+
+CHECK_EVERY = 100
+
+
+class RanksDifferError(RuntimeError):
+    """The ranks of a job no longer hold the same; the message says which rank, what, and since when at the latest."""
+
+
+def rank() -> int:
+    """The number of this process, 0 where there is only one."""
+    return dist.get_rank() if _grouped() else 0
+
+
+def world_size() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if _grouped() else 1
+
+
+def _grouped() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def wrap(model: nn.Module, *, check_every: int = CHECK_EVERY, **settings: Any) -> DistributedDataParallel:
+    """``DistributedDataParallel(model, **settings)`` that trains a sparse model without sending its wiring around.
+
+    - Ranks that could not stay together are refused: other shapes, other versions, other kernels.
+    - All ranks start with the wiring of rank 0, as DDP does it for parameters.
+    - DDP sends all buffers from rank 0 in every forward pass. Those of wirings need not travel and are left out; other
+      buffers, such as running statistics, are treated as ``broadcast_buffers`` says.
+
+    Args:
+        model: a sparsified model, the same on all ranks, on the device where it is trained.
+        check_every: training passes between comparisons of the wirings of all ranks; 0 for none.
+        settings: those of ``DistributedDataParallel``.
+    """
+    if not _grouped():
+        raise ValueError("wrap needs a process group: call torch.distributed.init_process_group(...) first")
+    if check_every < 0:
+        raise ValueError(f"check_every (={check_every}) must be >= 0")
+    found = wirings(model)
+    _require_same_build(found)
+    for wiring in found:
+        _broadcast(wiring)
+    own = {id(buffer) for wiring in found for buffer in wiring.buffers()}
+    left_out = [name for name, buffer in model.named_buffers() if id(buffer) in own]
+    left_out += getattr(model, "_ddp_params_and_buffers_to_ignore", [])
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, left_out)
+    ddp = DistributedDataParallel(model, **settings)
+    if check_every and found:
+        _watch(ddp, found, check_every)
+    return ddp
+
+
+def check(method: Method, every: int = 1) -> None:
+    """Raise ``RanksDifferError`` unless all ranks hold the same wirings; in every ``every``-th step, else do nothing.
+
+    A collective call: all ranks make it, after the same step.
+    """
+    if world_size() > 1 and method.steps % every == 0:
+        _compare(wirings(method.model), f"after step {method.steps}", extra=method.steps)
+
+
+def part(batch: Tensor, of: int | None = None, number: int | None = None) -> Tensor:
+    """The examples of a global batch that this rank takes: neighbours, numbers as even as can be, perhaps none."""
+    return batch.tensor_split(world_size() if of is None else of)[rank() if number is None else number]
+
+
+def sum_weight(total: int) -> float:
+    """The factor that makes this rank's summed loss its share of the mean loss of a global batch of ``total``.
+
+    DDP averages gradients over ranks whatever their batches; this way the result is the gradient of the mean over the
+    global batch, also where it does not split evenly.
+    """
+    return world_size() / total
+
+
+# The comparison
+
+
+def fingerprint(found: list[Wiring], extra: int = 0) -> int:
+    """64 bits of everything in these wirings that the next step depends on."""
+    digest = hashlib.blake2b(digest_size=8)
+    for wiring in found:
+        digest.update(json.dumps([extra, wiring.seed, wiring.index, wiring.sign_bound]).encode())
+        for tensor in (wiring.theta, wiring.code, wiring.colptr):
+            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+    return int.from_bytes(digest.digest(), "little", signed=True)
+
+
+def _compare(found: list[Wiring], when: str, extra: int = 0) -> None:
+    mine = torch.tensor([fingerprint(found, extra)], dtype=torch.int64, device=_device())
+    everyone = [torch.empty_like(mine) for _ in range(world_size())]
+    dist.all_gather(everyone, mine)
+    values = [int(value) for value in everyone]
+    others = [number for number, value in enumerate(values) if value != values[0]]
+    if others:
+        names = "rank " + str(others[0]) if len(others) == 1 else "ranks " + ", ".join(map(str, others))
+        raise RanksDifferError(
+            f"{when}, {names} hold{'s' if len(others) == 1 else ''} another wiring than rank 0: every rank must step "
+            "with the same all-reduced gradients, settings and learning rate; train on from the last checkpoint"
+        )
+
+
+def _watch(ddp: DistributedDataParallel, found: list[Wiring], every: int) -> None:
+    passes = 0
+
+    def before_forward(module: nn.Module, _: Any) -> None:
+        nonlocal passes
+        if module.training and torch.is_grad_enabled():
+            if passes % every == 0:
+                _compare(found, f"after {passes} training passes")
+            passes += 1
+
+    ddp.register_forward_pre_hook(before_forward)
+
+
+# The start
+
+
+def _require_same_build(found: list[Wiring]) -> None:
+    """Ranks whose arithmetic or shapes differ would drift apart, or hang in a collective: say so at once."""
+    shapes = [[w.budget, [[s.n_out, s.n_in] for s in w.layers], str(w.theta.dtype)] for w in found]
+    about = {
+        "wirebound": __version__,
+        "torch": torch.__version__,
+        "kernels": library.isa() or "none",
+        "wirings": hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:12],
+        "connections": sum(w.budget for w in found),
+    }
+    everyone: list[dict[str, Any]] = [json.loads(text) for text in _gather(json.dumps(about))]
+    for number, other in enumerate(everyone):
+        for key, value in other.items():
+            if value == everyone[0][key]:
+                continue
+            hint = {
+                "kernels": "their rounding differs: set WIREBOUND_ISA to the lower one on all ranks",
+                "wirings": "build the same model with the same budget on all ranks",
+                "connections": "build the same model with the same budget on all ranks",
+            }.get(key, "install the same version everywhere")
+            raise RanksDifferError(f"rank {number} has {key} (={value}), rank 0 has {everyone[0][key]}; {hint}")
+
+
+def _gather(text: str) -> list[str]:
+    """The text of every rank. As bytes: torch's gathering of objects would go through pickle."""
+    content = torch.tensor(list(text.encode()), dtype=torch.uint8, device=_device())
+    length = torch.tensor([len(content)], device=_device())
+    lengths = [torch.empty_like(length) for _ in range(world_size())]
+    dist.all_gather(lengths, length)
+    longest = max(int(n) for n in lengths)
+    padded = torch.zeros(longest, dtype=torch.uint8, device=_device())
+    padded[: len(content)] = content
+    everyone = [torch.empty_like(padded) for _ in range(world_size())]
+    dist.all_gather(everyone, padded)
+    return [bytes(t[: int(n)].tolist()).decode() for t, n in zip(everyone, lengths, strict=True)]
+
+
+@torch.no_grad()
+def _broadcast(wiring: Wiring) -> None:
+    """The wiring of rank 0 everywhere; θ itself is a parameter, which DDP sends."""
+    bound = torch.tensor([wiring.sign_bound])
+    for tensor in (wiring.code, wiring.colptr, wiring.initial_counts, wiring.identity, bound):
+        sent = tensor.to(_device())
+        dist.broadcast(sent, 0)
+        tensor.copy_(sent)
+    wiring.sign_bound = bool(bound)
+    wiring.seed, wiring.index = wiring.identity.tolist()
+    wiring.forget()
+
+
+def _device() -> torch.device:
+    """Where tensors must be to be sent: nccl only knows those of the graphics card."""
+    if dist.get_backend() == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")

@@ -1,0 +1,84 @@
+"""What the fused path does when a step is not finite: stop with a reason, or leave the step out and go on."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from wirebound.methods import Method
+from wirebound.ops.rule import not_finite
+from wirebound.train.diagnose import broken_parameter, where_not_finite
+from wirebound.train.engine import MOST_SKIPPED, DivergedError, count_active, diverged, skipped_too_often
+from wirebound.train.window import Skip, Window, join
+
+FINE, LOSS_NOT_FINITE, THETA_NOT_FINITE = 0, 1, 2
+
+
+class Steps(Protocol):
+    """The fused engine, as far as it is needed here."""
+
+    model: nn.Module
+    method: Method
+    on_nan: str
+    skips: int
+
+    def steps(self, order: Tensor, lrs: list[float], batch_size: int) -> tuple[Window, int, float]: ...
+
+    def batch(self, examples: Tensor) -> Tensor: ...
+
+
+def take(engine: Steps, order: Tensor, lrs: list[float], batch_size: int) -> Window:
+    """One stretch of steps, in one native call unless a step has to be left out."""
+    parts: list[Window] = []
+    at = 0
+    while at < len(lrs):
+        before = _state(engine.method) if engine.on_nan == "skip" else None
+        rest = order[at * batch_size :]
+        window, status, loss = engine.steps(rest, lrs[at:], batch_size)
+        taken = window.step_to - window.step_from + 1
+        if status == THETA_NOT_FINITE:
+            if before is None:
+                raise DivergedError(f"{not_finite(engine.method.steps)}; at fault: {broken_parameter(engine.model)}")
+            # The update has spoilt the weights: go back, and take the steps before that one again.
+            where = broken_parameter(engine.model)
+            _restore(engine.method, before)
+            taken -= 1
+            if taken:
+                window, _, _ = engine.steps(rest[: taken * batch_size], lrs[at : at + taken], batch_size)
+        elif status == LOSS_NOT_FINITE:
+            bad = rest[taken * batch_size : (taken + 1) * batch_size]
+            where = where_not_finite(engine.model, engine.batch(bad))
+            if before is None:
+                raise diverged(engine.method.steps + 1, loss, lrs[at + taken], where)
+        if taken:
+            parts.append(window)
+            engine.skips = 0
+        at += taken
+        if status != FINE:
+            parts.append(_skip(engine, window, where))
+            at += 1
+    return join(parts)
+
+
+def _skip(engine: Steps, window: Window, where: str) -> Window:
+    """A step that is not taken; it counts, because the order of data and random numbers go by its number."""
+    step = engine.method.steps + 1
+    engine.skips += 1
+    if engine.skips >= MOST_SKIPPED:
+        raise skipped_too_often(step, where)
+    engine.method.steps = step
+    active, none = count_active(engine.model, engine.method), [0] * len(window.newborns)
+    return Window(step, step, 0.0, active, active, none, [], [Skip(step, where)])
+
+
+def _state(method: Method) -> tuple[Any, Any, Any]:
+    states = (method.model.state_dict(), method.optimizer.state_dict(), method.state_dict())
+    return copy.deepcopy(states)
+
+
+def _restore(method: Method, state: tuple[Any, Any, Any]) -> None:
+    method.model.load_state_dict(state[0])
+    method.optimizer.load_state_dict(state[1])
+    method.load_state_dict(state[2])

@@ -1,0 +1,193 @@
+"""Several processes on this machine that train together: start them, watch them, say clearly why one ended.
+
+``torchrun`` does the same across machines; there, ``join_torchrun`` makes the process group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from wirebound.train.config import ConfigError
+
+TIMEOUT = timedelta(minutes=10)  # a rank that is silent for longer is taken for dead; a dead one is noticed at once
+_GRACE = 5.0  # seconds that the others have to end by themselves
+_INTERRUPTED = 130
+
+Work = Callable[..., int]
+
+
+class RankFailedError(RuntimeError):
+    """A process of the job failed; the message says which and why."""
+
+
+def launch(work: Work, arguments: tuple[Any, ...], processes: int, *, timeout: timedelta = TIMEOUT) -> int:
+    """Call ``work(*arguments)`` in processes that form a group (gloo), and return the exit code of rank 0.
+
+    ``work`` is a function of a module. If one process fails, the others are stopped. Ctrl-C goes to rank 0 as
+    ``KeyboardInterrupt`` and nowhere else.
+    """
+    if processes < 1:
+        raise ConfigError(f"processes (={processes}) must be >= 1")
+    # The store lives here and has taken a free port already, so no two jobs can want the same one.
+    store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    context = _context()
+    threads = max(1, len(os.sched_getaffinity(0)) // processes) if hasattr(os, "sched_getaffinity") else 1
+    with tempfile.TemporaryDirectory(prefix="wirebound-") as notes:
+        job = (work, arguments, processes, store.port, timeout, threads, notes)
+        ranks = [context.Process(target=_rank, args=(number, *job), name=f"rank {number}") for number in range(processes)]
+        for process in ranks:
+            process.start()
+        try:
+            ended = _wait(ranks)
+        except KeyboardInterrupt:
+            _interrupt(ranks[0])
+            raise
+        finally:
+            _stop(ranks)
+        return _verdict(ended, processes, Path(notes))
+
+
+def join_torchrun(timeout: timedelta = TIMEOUT) -> bool:
+    """Make the process group if this process was started by ``torchrun`` (gloo; settings from its environment)."""
+    if not dist.is_torchelastic_launched() or dist.is_initialized():
+        return False
+    dist.init_process_group("gloo", timeout=timeout)
+    return True
+
+
+def _context() -> Any:
+    """A server that has imported torch once and forks the ranks, where there is one."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["wirebound.train.launch"])
+    return context
+
+
+# In a rank
+
+
+def _rank(
+    number: int,
+    work: Work,
+    arguments: tuple[Any, ...],
+    processes: int,
+    port: int,
+    timeout: timedelta,
+    threads: int,
+    notes: str,
+) -> None:
+    """What a process of the job does."""
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the job's own process alone, which tells rank 0
+    signal.signal(signal.SIGINT, signal.default_int_handler if number == 0 else signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    code = 1
+    try:
+        store = dist.TCPStore("127.0.0.1", port, None, False, timeout)
+        dist.init_process_group("gloo", store=store, rank=number, world_size=processes, timeout=timeout)
+        with contextlib.ExitStack() as stack:
+            stack.callback(dist.destroy_process_group)
+            code = work(*arguments)
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    except Exception as error:
+        note = {"message": str(error), "kind": type(error).__name__, "wrong_input": isinstance(error, ValueError)}
+        note["traceback"] = traceback.format_exc()
+        note["lost_contact"] = _lost_contact(error)
+        Path(notes, f"{number}.json").write_text(json.dumps(note), encoding="utf-8")
+        code = 2 if isinstance(error, ValueError) else 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of gloo may still wait for a peer that is gone
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _lost_contact(error: Exception) -> bool:
+    """Whether this failure only says that another rank has gone."""
+    if isinstance(error, dist.DistError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(word in text for word in ("gloo", "peer", "socket", "timed out"))
+
+
+# In the job's own process
+
+
+def _wait(ranks: list[BaseProcess]) -> dict[int, int]:
+    """Exit codes by rank, once all have ended, or one has failed and the others have had their time to notice."""
+    deadline: float | None = None
+    while True:
+        ended = {number: process.exitcode for number, process in enumerate(ranks) if process.exitcode is not None}
+        if len(ended) == len(ranks) or (deadline is not None and time.monotonic() > deadline):
+            return ended
+        if deadline is None and any(ended.values()):
+            deadline = time.monotonic() + _GRACE
+        wait([process.sentinel for number, process in enumerate(ranks) if number not in ended], timeout=0.5)
+
+
+def _interrupt(first: BaseProcess) -> None:
+    """Let rank 0 end as a single process would at Ctrl-C; it may write a checkpoint first. Once more ends it at once."""
+    if first.pid is not None and first.is_alive():
+        os.kill(first.pid, signal.SIGINT)
+        with contextlib.suppress(KeyboardInterrupt):
+            first.join(timeout=60)
+
+
+def _stop(ranks: list[BaseProcess]) -> None:
+    for process in ranks:
+        if process.is_alive():
+            process.kill()
+    for process in ranks:
+        process.join()
+
+
+def _verdict(ended: dict[int, int], processes: int, notes: Path) -> int:
+    """The exit code of the job, or an error about the process that failed first, as far as can be told.
+
+    When one rank goes, the others lose contact and fail in turn: theirs is never the reason given.
+    """
+    for number, code in ended.items():
+        if code < 0:
+            name = signal.Signals(-code).name
+            raise RankFailedError(
+                f"rank {number} of {processes} was ended by {name}{' (often: out of memory)' if name == 'SIGKILL' else ''}, "
+                "and the other processes were stopped; the run can go on from its last checkpoint, with any number of them"
+            )
+    found = {
+        number: json.loads(path.read_text(encoding="utf-8"))
+        for number in ended
+        if (path := notes / f"{number}.json").exists()
+    }
+    for number, note in sorted(found.items(), key=lambda item: (item[1]["lost_contact"], item[0])):
+        if os.environ.get("WIREBOUND_DEBUG"):
+            print(note["traceback"], file=sys.stderr)
+        if number == 0 and note["wrong_input"]:
+            raise ConfigError(note["message"])
+        raise RankFailedError(f"rank {number} of {processes} failed: {note['kind']}: {note['message']}")
+    return max(ended.values())

@@ -1,0 +1,70 @@
+"""``summary.json``: the end of a run in one object."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import torch
+from torch import nn
+
+from wirebound.ledger import ledger
+from wirebound.methods import Method
+from wirebound.nn.part import wirings
+from wirebound.ops import library
+from wirebound.train.config import TrainConfig
+from wirebound.train.paper import find_claim
+from wirebound.train.run_state import RunState
+from wirebound.version import __version__
+
+
+def layer_active(model: nn.Module, method: Method) -> list[int]:
+    """Connections of each layer now; all of them in a dense model."""
+    found = wirings(model)
+    if found:
+        return [n for wiring in found for n in wiring.layer_active]
+    return [shape.possible for shape in method.shapes]
+
+
+def summarise(
+    config: TrainConfig, model: nn.Module, method: Method, path: str, steps: int, state: RunState
+) -> dict[str, Any]:
+    shapes = method.shapes
+    possible = sum(shape.possible for shape in shapes)
+    budget = None if config.method == "dense" else sum(w.budget for w in wirings(model))
+    connectivity = (possible if budget is None else budget) / possible
+    layers = [
+        {"name": s.name, "shape": [s.n_out, s.n_in], "possible": s.possible, "initial": a, "final": b}
+        for s, a, b in zip(shapes, state.initial, layer_active(model, method), strict=True)
+    ]
+    summary = {
+        "method": config.method,
+        "data": config.data,
+        "evaluated_on": "validation" if config.validation else "test",
+        "seed": config.seed,
+        "budget": budget,
+        "possible": possible,
+        "connectivity": connectivity,
+        "max_active": state.active_max,
+        "min_active": state.active_min,
+        "steps": steps,
+        "skipped_steps": state.skipped,
+        "epochs": config.epochs,
+        "seconds": round(state.seconds, 3),
+        "training_seconds": round(state.training_seconds, 3),
+        "test_accuracy": state.accuracy,
+        "test_loss": state.test_loss,
+        "path": path,
+        "layers": layers,
+        "ledger": [entry.__dict__ for entry in ledger(model, method).entries],
+        "versions": {
+            "wirebound": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "kernels": library.isa() or f"none ({library.reason()})",
+        },
+    }
+    claim = find_claim(config, connectivity)
+    if claim is not None:
+        summary["paper"] = claim
+    return summary
