@@ -92,9 +92,7 @@ private:
         for (int64_t i = 0; i < spec.layers; ++i) {
             constexpr int64_t kThin = 8;  // connections a column
             const int64_t end = column + spec.n_in[i];
-            constexpr int64_t kMost = int64_t{1} << 27;  // 32 bits hold an offset into a panel of that many features
-            const bool thin = spec.colptr[end] - spec.colptr[column] < kThin * spec.n_in[i] && spec.n_in[i] < kMost &&
-                              spec.n_out[i] < kMost;
+            const bool thin = spec.colptr[end] - spec.colptr[column] < kThin * spec.n_in[i] && end < INT32_MAX;
             wiring.is_thin.push_back(thin);
             wiring.first_column.push_back(column);
             any_thin |= thin;

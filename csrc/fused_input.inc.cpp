@@ -40,7 +40,8 @@ static void add_range(const SparsePart& part, int64_t first, int64_t last, std::
     const int64_t end = std::min((part.colptr[last] - part.colptr[0] + 7) / 8 * 8, part.connections);
     if (!ranges.empty()) begin = std::max(begin, ranges.back().end);
     if (begin >= end) return;
-    if (!ranges.empty() && ranges.back().end == begin) ranges.back().end = end;
+    // Eight connections for nothing cost less than the end of a loop.
+    if (!ranges.empty() && begin - ranges.back().end <= 8) ranges.back().end = end;
     else ranges.push_back(Range{begin, end});
 }
 

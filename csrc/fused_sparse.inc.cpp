@@ -24,23 +24,27 @@ WB_INLINE void load_row(const float* panel, int64_t row, Floats8* to) {
     for (int v = 0; v < V; ++v) to[v] = load<float, 32>(panel + (row * V + v) * 8);
 }
 
-// Where a connection's row and column begin in their panels.
+// Feature number `feature` of a panel whose first one has number `first`. In integers, because a wiring counts columns
+// through all its layers and the panel's address less `first` features may point nowhere.
 template <int V>
-WB_INLINE int64_t row_offset(const SparsePart& part, int64_t k) {
-    return static_cast<int64_t>(static_cast<uint32_t>(part.code[k]) & INT32_MAX) * (V * 8);
-}
-template <int V>
-WB_INLINE int64_t column_offset(const SparsePart& part, int64_t k) {
-    return static_cast<int64_t>(static_cast<uint32_t>(part.columns[k])) * (V * 8);
-}
+class PanelAt {
+public:
+    WB_INLINE PanelAt(const float* panel, int64_t first)
+        : base_(reinterpret_cast<uintptr_t>(panel) - static_cast<uintptr_t>(first) * kBytes) {}
+    WB_INLINE float* operator[](uint32_t feature) const { return reinterpret_cast<float*>(base_ + feature * kBytes); }
+
+private:
+    static constexpr uintptr_t kBytes = V * 32;
+    uintptr_t base_;
+};
 
 // y += w x for a range of connections of a thin layer.
 template <int V>
 static void forward_thin(const SparsePart& part, Range range, const float* x, float* y) {
-    x -= static_cast<int64_t>(part.first_column) * V * 8;
+    const PanelAt<V> inputs(x, part.first_column), outputs(y, 0);
     for (int64_t k = range.begin; k < range.end; ++k) {
-        const float* from = x + column_offset<V>(part, k);
-        float* to = y + row_offset<V>(part, k);
+        const float* from = inputs[static_cast<uint32_t>(part.columns[k])];
+        float* to = outputs[static_cast<uint32_t>(part.code[k] & INT32_MAX)];
         const Floats8 weight = weight_splat<float, 32>(part.theta[k], part.code[k]);
         Floats8 sum[V];
         for (int v = 0; v < V; ++v) sum[v] = load<float, 32>(to + 8 * v) + weight * load<float, 32>(from + 8 * v);
@@ -51,15 +55,14 @@ static void forward_thin(const SparsePart& part, Range range, const float* x, fl
 // gradient_k += sign_k x dy, and dx += w dy with Dx, for a range of connections of a thin layer.
 template <int V, bool Dx>
 static void backward_thin(const SparsePart& part, Range range, const float* x, const float* dy, float* dx) {
-    x -= static_cast<int64_t>(part.first_column) * V * 8;
-    if constexpr (Dx) dx -= static_cast<int64_t>(part.first_column) * V * 8;
+    const PanelAt<V> inputs(x, part.first_column), slopes(dy, 0), input_slopes(dx, part.first_column);
     const auto one = [&](int64_t k) {
-        const int64_t column = column_offset<V>(part, k);
-        const float *from = x + column, *d = dy + row_offset<V>(part, k);
+        const uint32_t column = static_cast<uint32_t>(part.columns[k]);
+        const float *from = inputs[column], *d = slopes[static_cast<uint32_t>(part.code[k] & INT32_MAX)];
         Floats8 sum{};
         for (int v = 0; v < V; ++v) sum += load<float, 32>(d + 8 * v) * load<float, 32>(from + 8 * v);
         if constexpr (Dx) {
-            float* to = dx + column;
+            float* to = input_slopes[column];
             const Floats8 weight = weight_splat<float, 32>(part.theta[k], part.code[k]);
             for (int v = 0; v < V; ++v)
                 store<float, 32>(to + 8 * v, load<float, 32>(to + 8 * v) + weight * load<float, 32>(d + 8 * v));

@@ -156,21 +156,16 @@ struct Walked {
     Bits<T> signs = 0, largest = 0;
 };
 
-template <class T>
-static Walked<T> walk_block(T* __restrict theta, T shrink, T noise_std, const float* __restrict noise, bool clamp,
-                            int64_t n) {
-    if (noise_std != 0) {
-        for (int64_t i = 0; i < n; ++i) theta[i] = (theta[i] - shrink) + noise_std * static_cast<T>(noise[i]);
-    } else if (shrink != 0) {
-        for (int64_t i = 0; i < n; ++i) theta[i] -= shrink;
-    }
-    if (clamp) {
-        for (int64_t i = 0; i < n; ++i) theta[i] = theta[i] < 0 ? T(0) : theta[i];
-    }
+template <class T, bool Noise, bool Clamp>
+static Walked<T> walk_block(T* __restrict theta, T shrink, T noise_std, const float* __restrict noise, int64_t n) {
     Walked<T> result;
     for (int64_t i = 0; i < n; ++i) {
+        T value = theta[i] - shrink;
+        if constexpr (Noise) value += noise_std * static_cast<T>(noise[i]);
+        if constexpr (Clamp) value = value < 0 ? T(0) : value;
+        theta[i] = value;
         Bits<T> bits;
-        std::memcpy(&bits, theta + i, sizeof bits);
+        std::memcpy(&bits, &value, sizeof bits);
         const Bits<T> magnitude = bits & std::numeric_limits<Bits<T>>::max();
         result.signs |= bits;
         result.largest = result.largest > magnitude ? result.largest : magnitude;
@@ -223,9 +218,13 @@ static bool update_range(const wb_rule& rule, const UpdateArrays<T>& arrays, con
         if (noisy)
             normal_groups(rule.seed, rule.stream, static_cast<uint64_t>(rule.step), static_cast<uint64_t>(k / 32),
                           (end + 31) / 32 - k / 32, noise);
-        const auto walked = walk_block<T>(theta, rule.bound ? static_cast<T>(shrink) : T(0),
-                                          noisy ? static_cast<T>(noise_std) : T(0), noise + k % 32,
-                                          rule.bound && rule.clamp, n);
+        const T less = rule.bound ? static_cast<T>(shrink) : T(0), width = static_cast<T>(noise_std);
+        const float* nu = noise + k % 32;
+        const bool clamp = rule.bound && rule.clamp;
+        const Walked<T> walked = noisy ? (clamp ? walk_block<T, true, true>(theta, less, width, nu, n)
+                                                : walk_block<T, true, false>(theta, less, width, nu, n))
+                                       : (clamp ? walk_block<T, false, true>(theta, less, width, nu, n)
+                                                : walk_block<T, false, false>(theta, less, width, nu, n));
         not_finite |= walked.largest >= infinite;
         if (rule.bound && walked.signs < 0) find_dead(arrays.theta, k, end, dead);
         k = end;

@@ -1,5 +1,6 @@
 """DEEP R: exactly K after every step, state that moves with its connection, rates of every form."""
 
+import itertools
 import math
 
 import pytest
@@ -69,8 +70,8 @@ def test_budget_is_kept_at_every_step_with_every_optimiser(implementation, name,
 @given(data=st.data())
 def test_budget_is_kept_whatever_the_model(implementation, data):
     sizes = data.draw(st.lists(st.integers(1, 12), min_size=2, max_size=4))
-    model = nn.Sequential(*(nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:], strict=True)))
-    possible = sum(a * b for a, b in zip(sizes[:-1], sizes[1:], strict=True))
+    model = nn.Sequential(*(nn.Linear(a, b) for a, b in itertools.pairwise(sizes)))
+    possible = sum(a * b for a, b in itertools.pairwise(sizes))
     budget = data.draw(st.integers(1, possible))
     model = wb.sparsify(
         model,

@@ -1,5 +1,6 @@
 """Runs on real data: what they write, that they repeat, and how they fail."""
 
+import itertools
 import json
 
 import pytest
@@ -47,7 +48,7 @@ def test_a_run_folder(tmp_path, method, engine):
     windows = [m for m in metrics if m["kind"] == "window"]
     assert windows[0]["step_from"] == 1
     assert windows[-1]["step_to"] == summary["steps"]
-    assert all(b["step_from"] == a["step_to"] + 1 for a, b in zip(windows[:-1], windows[1:], strict=True))
+    assert all(b["step_from"] == a["step_to"] + 1 for a, b in itertools.pairwise(windows))
     assert sum(sum(w["newborns"]) for w in windows) == sum(e["rewired"] for e in epochs)
     wiring = [m for m in metrics if m["kind"] == "wiring"]
     if method != "dense":

@@ -111,12 +111,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="*", help="names of rows")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    rows: Sequence[Row] = ROWS
+    held_out = 0
     if options.what == "choose":
-        from wirebound.experiments.mnist_choice import CHOICES
+        from wirebound.experiments.mnist_choice import CHOICES  # here, because it is made of our rows
 
         rows, held_out = CHOICES, HELD_OUT
-    else:
-        rows, held_out = ROWS, 0
     chosen = [row for row in rows if not options.only or row.name in options.only]
     write(run_rows(chosen, options.out, held_out), options.out)
     return 0

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+
 class LayerIndex(NamedTuple):
     """Where one layer stands in the arrays of its wiring: connections start .. end, columns first .. last.
 

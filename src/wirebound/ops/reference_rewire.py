@@ -6,6 +6,7 @@ in order again, in place: O(K) time, nothing dense, no sort of K numbers.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -19,7 +20,7 @@ from wirebound.ops.philox import Stream, stream_of
 def layer_counts(geometry: Geometry, colptr: Tensor) -> list[int]:
     """Connections of each layer."""
     edges = colptr[torch.tensor(geometry.column_start, device=colptr.device)].tolist()
-    return [after - before for before, after in zip(edges[:-1], edges[1:], strict=True)]
+    return [after - before for before, after in itertools.pairwise(edges)]
 
 
 def draw_layers(
@@ -93,7 +94,7 @@ def rewire_(
     before = layer_counts(geometry, colptr)
     edges = torch.tensor(geometry.column_start, device=colptr.device)
     died_edges = torch.searchsorted(dead, colptr[edges]).tolist()
-    died = [b - a for a, b in zip(died_edges[:-1], died_edges[1:], strict=True)]
+    died = [b - a for a, b in itertools.pairwise(died_edges)]
 
     alive = torch.ones(code.numel(), dtype=torch.bool, device=code.device)
     alive[dead] = False

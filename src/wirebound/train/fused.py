@@ -73,7 +73,7 @@ class FusedEngine:
         if len(self.x) != len(self.y):
             raise ValueError(f"x has {len(self.x)} examples, y has {len(self.y)}")
         if self.y.dtype == torch.int64:
-            if self.y.dim() != 1 or len(self.y) and not 0 <= int(self.y.min()) <= int(self.y.max()) < last.out_features:
+            if self.y.dim() != 1 or (len(self.y) and not 0 <= int(self.y.min()) <= int(self.y.max()) < last.out_features):
                 raise ValueError(f"labels must be one number in [0, {last.out_features}) for each example")
         elif self.y.dtype != torch.float32 or self.y.shape[1:] != (last.out_features,):
             raise ValueError(f"targets must be float32 of shape [examples, {last.out_features}]")
@@ -215,16 +215,18 @@ class FusedEngine:
         step = int(state[parameter]["step"]) if self.bridge.kind is Kind.ADAM else self.method.steps
         return structs.Parameter(data=parameter.data_ptr(), step=step, **found)
 
+    def _number(self, layer: SparseLinear) -> int:
+        return next(i for i, wiring in enumerate(self.wirings) if wiring is layer.wiring)
+
     def _layer(self, layer: StackLayer) -> structs.FusedLayer:
         linear = layer.linear
-        sparse = isinstance(linear, SparseLinear)
         return structs.FusedLayer(
             n_in=linear.in_features,
             n_out=linear.out_features,
             activation=layer.activation,
-            wiring=next(i for i, w in enumerate(self.wirings) if w is linear.wiring) if sparse else -1,
-            part=linear.part if sparse else 0,
-            weight=self._parameter(None if sparse else linear.weight),
+            wiring=self._number(linear) if isinstance(linear, SparseLinear) else -1,
+            part=linear.part if isinstance(linear, SparseLinear) else 0,
+            weight=self._parameter(None if isinstance(linear, SparseLinear) else linear.weight),
             bias=self._parameter(linear.bias),
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn, optim
 
@@ -16,7 +18,7 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "s
 def perceptron(sizes: list[int], activation: str, bias: bool, device: str) -> nn.Sequential:
     """Linear layers of these sizes with an activation between them."""
     layers: list[nn.Module] = []
-    for n_in, n_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for n_in, n_out in itertools.pairwise(sizes):
         layers += [nn.Linear(n_in, n_out, bias=bias, device=device), _ACTIVATIONS[activation]()]
     return nn.Sequential(*layers[:-1])
 

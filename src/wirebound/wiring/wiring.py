@@ -9,6 +9,7 @@ More than K connections cannot exist, because the arrays are K long. The Paramet
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -105,7 +106,7 @@ class Wiring(nn.Module):
         wiring.geometry = Geometry(tuple(s.n_out for s in layers), tuple(s.n_in for s in layers))
         edges = torch.tensor(wiring.geometry.position_start, device=positions.device)
         bounds = torch.searchsorted(positions, edges).tolist()
-        counts = [b - a for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        counts = [b - a for a, b in itertools.pairwise(bounds)]
         negative = torch.where(weights == 0, ops.negative_signs(positions, seed, index), weights < 0)
         wiring._fill(positions, negative, weights.detach().abs(), counts, seed, index)
         return wiring
@@ -162,7 +163,7 @@ class Wiring(nn.Module):
     def layer_active(self) -> list[int]:
         """Connections of each layer."""
         bounds = self.bounds
-        return [b - a for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        return [b - a for a, b in itertools.pairwise(bounds)]
 
     def positions(self) -> Tensor:
         """The sorted position of each connection, int64, counted input-major through all layers."""

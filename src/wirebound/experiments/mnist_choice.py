@@ -1,0 +1,40 @@
+"""The settings that were compared on held-out training data before the rows of ``mnist_bars`` were fixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wirebound.experiments.mnist_bars import Row
+
+_SEEDS = (0, 1)
+
+
+def _paper(name: str, **settings: Any) -> Row:
+    return Row(f"paper-{name}", {"connectivity": 0.01, "epochs": 20, **settings}, "scope of the paper's run", "paper", _SEEDS)
+
+
+def _ours(name: str, **settings: Any) -> Row:
+    return Row(f"recommended-{name}", {"connectivity": 0.01, **settings}, "the recommended preset", "recommended", _SEEDS)
+
+
+CHOICES = (
+    _paper("global-share"),
+    _paper("global-uniform", newborns="uniform"),
+    _paper("layer", scope="layer"),
+    _ours("as-it-is"),
+    _ours("lr-0.5", lr=0.5),
+    _ours("lr-1.0", lr=1.0),
+    _ours("batch-20", lr=1.4, batch_size=20),
+    _ours("l1-5e-5", l1=5e-5),
+    _ours("l1-2e-4", l1=2e-4),
+    _ours("noise-1e-3", noise=1e-3),
+    _ours("exponential", schedule="exponential", final_lr=0.01),
+    _ours("allocation-paper", allocation="paper"),
+    _ours("allocation-uniform", allocation="uniform"),
+    _ours("layer", scope="layer"),
+    _ours("newborns-uniform", newborns="uniform"),
+    _ours("dense-fan-in", init="dense-fan-in"),
+    _ours("no-bias", bias=False),
+    _ours("momentum", optimizer="momentum", lr=0.07, l1=1e-3),
+    _ours("adam", optimizer="adam", lr=0.003, l1=0.01, batch_size=32),
+)
