@@ -38,6 +38,12 @@ private:
     uintptr_t base_;
 };
 
+// sign * theta in every lane.
+WB_INLINE Floats8 splat_weight(const SparsePart& part, int64_t k) {
+    const Ints8 sign = (Ints8{} + part.code[k]) & INT32_MIN;
+    return (Floats8)((Ints8)splat<float, 32>(part.theta[k]) ^ sign);
+}
+
 // y += w x for a range of connections of a thin layer.
 template <int V>
 static void forward_thin(const SparsePart& part, Range range, const float* x, float* y) {
@@ -45,7 +51,7 @@ static void forward_thin(const SparsePart& part, Range range, const float* x, fl
     for (int64_t k = range.begin; k < range.end; ++k) {
         const float* from = inputs[static_cast<uint32_t>(part.columns[k])];
         float* to = outputs[static_cast<uint32_t>(part.code[k] & INT32_MAX)];
-        const Floats8 weight = weight_splat<float, 32>(part.theta[k], part.code[k]);
+        const Floats8 weight = splat_weight(part, k);
         Floats8 sum[V];
         for (int v = 0; v < V; ++v) sum[v] = load<float, 32>(to + 8 * v) + weight * load<float, 32>(from + 8 * v);
         for (int v = 0; v < V; ++v) store<float, 32>(to + 8 * v, sum[v]);
@@ -63,7 +69,7 @@ static void backward_thin(const SparsePart& part, Range range, const float* x, c
         for (int v = 0; v < V; ++v) sum += load<float, 32>(d + 8 * v) * load<float, 32>(from + 8 * v);
         if constexpr (Dx) {
             float* to = input_slopes[column];
-            const Floats8 weight = weight_splat<float, 32>(part.theta[k], part.code[k]);
+            const Floats8 weight = splat_weight(part, k);
             for (int v = 0; v < V; ++v)
                 store<float, 32>(to + 8 * v, load<float, 32>(to + 8 * v) + weight * load<float, 32>(d + 8 * v));
         }

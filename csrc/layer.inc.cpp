@@ -40,13 +40,6 @@ WB_INLINE Vec<T, Bytes> with_signs(Vec<T, Bytes> values, Vec<int32_t, Bytes / si
     }
 }
 
-// sign * theta in every lane.
-template <class T, int Bytes>
-WB_INLINE Vec<T, Bytes> weight_splat(T theta, int32_t code) {
-    if constexpr (sizeof(T) == 4) return with_signs<T, Bytes>(splat<T, Bytes>(theta), Vec<int32_t, Bytes>{} + code);
-    else return splat<T, Bytes>(with_sign(theta, code));
-}
-
 // Panels are 32, 64 or 128 bytes a feature: up to 32 floats or 16 doubles.
 constexpr int kPanelBytes = 128;
 

@@ -1,8 +1,8 @@
 // dx = dy W and the gradient of every connection, in one pass over the columns. dy is transposed into a panel that
 // all threads read; a thread owns ranges of columns, and with them their dx and their connections.
 
-// For the connections [begin, end) of one column: dx = sum of weight * dy, and dtheta[k] = sign * sum of x * dy, started
-// or added to. `panel` is an address, as in scatter_column.
+// For the connections [begin, end) of one column: dx = sum of weight * dy, and dtheta[k] = sign * sum of x * dy,
+// started or added to. `panel` is an address, as in scatter_column.
 template <class T, int PanelBytes, bool Dx, bool Dtheta, Access access>
 WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, int64_t last, const T* x, T* dx,
                              T* dtheta, bool start, uintptr_t panel) {
@@ -23,22 +23,16 @@ WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, 
     }
     const auto connection = [&](int64_t k, V* to) __attribute__((always_inline)) {
         const T* dy = reinterpret_cast<const T*>(row_address(k));
-        if constexpr (access == Access::prefetched) prefetch<PanelBytes>(row_address(std::min(k + kPrefetchAhead, last)));
-        V weight, product = {}, other = {};
-        if constexpr (Dx) weight = weight_splat<T, Bytes>(layer.theta[k], code[k]);
+        if constexpr (access == Access::prefetched)
+            prefetch<PanelBytes>(row_address(std::min(k + kPrefetchAhead, last)));
+        V weight, product = {};
+        if constexpr (Dx) weight = splat<T, Bytes>(with_sign(layer.theta[k], code[k]));
         for (int i = 0; i < vectors; ++i) {
             V value = load<T, Bytes>(dy + i * lanes);
             keep(value);
             if constexpr (Dx) to[i] += weight * value;
-            if constexpr (Dtheta) {
-                // Two chains of additions: half the wait of one.
-                if (i == 0) product = in[0] * value;
-                else if (i == 1) other = in[1] * value;
-                else if (i % 2 == 0) product += in[i] * value;
-                else other += in[i] * value;
-            }
+            if constexpr (Dtheta) product = i == 0 ? in[0] * value : product + in[i] * value;
         }
-        if constexpr (Dtheta && vectors > 1) product += other;
         return product;
     };
     V products[4];
@@ -136,10 +130,14 @@ static void backward_columns_any(const Backward<T>& job, const Unit<T>& unit, in
     const Access access = access_to((unit.end_row - unit.first_row) * PanelBytes, job.cursors);
     const auto pick = [&](auto dx, auto dtheta) {
         constexpr bool Dx = decltype(dx)::value, Dtheta = decltype(dtheta)::value;
-        const auto run = access == Access::cached       ? backward_columns<T, PanelBytes, Dx, Dtheta, Access::cached>
-                         : access == Access::prefetched ? backward_columns<T, PanelBytes, Dx, Dtheta, Access::prefetched>
-                                                        : backward_columns<T, PanelBytes, Dx, Dtheta, Access::tiled>;
-        run(job, unit, first, end);
+        switch (access) {
+            case Access::cached:
+                return backward_columns<T, PanelBytes, Dx, Dtheta, Access::cached>(job, unit, first, end);
+            case Access::prefetched:
+                return backward_columns<T, PanelBytes, Dx, Dtheta, Access::prefetched>(job, unit, first, end);
+            case Access::tiled:
+                return backward_columns<T, PanelBytes, Dx, Dtheta, Access::tiled>(job, unit, first, end);
+        }
     };
     if (job.dx != nullptr && job.dtheta != nullptr) pick(std::true_type{}, std::true_type{});
     else if (job.dx != nullptr) pick(std::true_type{}, std::false_type{});

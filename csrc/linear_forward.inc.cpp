@@ -17,8 +17,9 @@ WB_INLINE void scatter_column(const Layer<T>& layer, int64_t begin, int64_t end,
     for (int i = 0; i < vectors; ++i) in[i] = load<T, Bytes>(x + i * lanes);
     for (int64_t k = begin; k < end; ++k) {
         T* y = reinterpret_cast<T*>(row_address(k));
-        if constexpr (access == Access::prefetched) prefetch<PanelBytes>(row_address(std::min(k + kPrefetchAhead, last)));
-        const V weight = weight_splat<T, Bytes>(layer.theta[k], code[k]);
+        if constexpr (access == Access::prefetched)
+            prefetch<PanelBytes>(row_address(std::min(k + kPrefetchAhead, last)));
+        const V weight = splat<T, Bytes>(with_sign(layer.theta[k], code[k]));
         for (int i = 0; i < vectors; ++i) {
             // A separate multiplication and addition: on AMD's cores a fused one that ends in a store takes half as
             // long again, because its third operand and the store share a port.

@@ -40,7 +40,8 @@ public:
         {
             std::lock_guard<std::mutex> lock(mutex_);
             helpers_ = threads - 1;
-            for (; workers_ < helpers_; ++workers_) std::thread(&Pool::loop, this, workers_, generation_.load()).detach();
+            for (; workers_ < helpers_; ++workers_)
+                std::thread(&Pool::loop, this, workers_, generation_.load()).detach();
             region_ = &region;
             generation_.fetch_add(1, std::memory_order_release);
         }

@@ -70,8 +70,8 @@ WB_INLINE Vec<T, 32> join(Vec<T, 16> low, Vec<T, 16> high) {
     else return __builtin_shufflevector(low, high, 0, 1, 2, 3);
 #else
     if constexpr (sizeof(T) == 4)
-        return {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
-    else return {low[0], low[1], high[0], high[1]};
+        return Vec<T, 32>{low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
+    else return Vec<T, 32>{low[0], low[1], high[0], high[1]};
 #endif
 }
 

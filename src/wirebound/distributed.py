@@ -113,7 +113,7 @@ def fingerprint(found: list[Wiring], extra: int = 0) -> int:
     for wiring in found:
         digest.update(json.dumps([extra, wiring.seed, wiring.index, wiring.sign_bound]).encode())
         for tensor in (wiring.theta, wiring.code, wiring.colptr):
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return int.from_bytes(digest.digest(), "little", signed=True)
 
 

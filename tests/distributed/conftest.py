@@ -1,6 +1,9 @@
-"""The work of ranks lives in a module that other processes can import by name."""
+"""The work of ranks lives in a module that other processes can import by name, and all import the same things once."""
 
 import sys
 from pathlib import Path
 
+from wirebound.train import launch
+
 sys.path.append(str(Path(__file__).resolve().parent))
+launch.PRELOAD += ["sklearn.datasets"]

@@ -1,6 +1,7 @@
 """What the ranks of the tests do; also what a single process does, to compare with."""
 
 import functools
+import json
 import os
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 import wirebound as wb
 from wirebound import data as datasets
 from wirebound.distributed import RanksDifferError
+from wirebound.train import TrainConfig
+from wirebound.train import train as train_run
+from wirebound.train.distributed import DistributedEngine
+from wirebound.train.models import build_method, build_model, build_optimizer
 
 STEPS = 40
 BATCH = 33  # uneven: ranks take 17 and 16
@@ -198,4 +203,49 @@ def wrong_input():
     if dist.get_rank() == 0:
         raise ValueError("lr (=-1) must be > 0")
     dist.barrier()
+    return 0
+
+
+SETTINGS = {
+    **{"data": "digits", "connectivity": 0.1, "init": "sparse-fan-in", "engine": "module"},
+    **{"epochs": 3, "batch_size": 50, "lr": 1.0},
+}
+
+
+def run_and_lose_rank_1(out, step):
+    """A run with checkpoints, in which rank 1 is killed before a certain step."""
+    gradients = DistributedEngine._gradients
+
+    def dying(self, batch):
+        if dist.get_rank() == 1 and self.method.steps == step:
+            os.kill(os.getpid(), 9)
+        return gradients(self, batch)
+
+    DistributedEngine._gradients = dying
+    train_run(TrainConfig(**SETTINGS, checkpoint_every=20), Path(out))
+    return 0
+
+
+def run(out, resume):
+    """A whole run, new or gone on with."""
+    result = train_run(TrainConfig(**SETTINGS), Path(out), resume=resume)
+    assert result.folder == (Path(out) if dist.get_rank() == 0 else None)
+    return 0
+
+
+def skipping(folder):
+    """An example that is not finite, in the part of rank 1: both ranks leave out the same step."""
+    config = TrainConfig(**{**SETTINGS, "on_nan": "skip"})
+    data = datasets.load("digits")
+    x = data.inputs("train", flatten=True).clone()
+    x[17] = torch.nan
+    model = build_model(config, x.shape[1], data.classes)
+    method = build_method(config, model, build_optimizer(config, model))
+    engine = DistributedEngine(model, method, x, data.train_y)
+    engine.on_nan = "skip"
+    order = torch.arange(200)
+    windows = list(engine.epoch(order, [0.5] * 20, 10, 20))
+    wb.distributed.check(method)
+    skips = [[skip.step, skip.where] for window in windows for skip in window.skipped]
+    Path(folder, f"{dist.get_rank()}.json").write_text(json.dumps({"skips": skips, "steps": method.steps}))
     return 0

@@ -77,7 +77,8 @@ void check(const Shape& shape, std::mt19937_64& random) {
     std::vector<T> theta(code.size());
     for (auto& value : theta) value = static_cast<T>(random() % 8 == 0 ? 0.0 : uniform(random));
 
-    const int64_t x_stride = n_in + static_cast<int64_t>(random() % 3), y_stride = n_out + static_cast<int64_t>(random() % 3);
+    const int64_t x_stride = n_in + static_cast<int64_t>(random() % 3);
+    const int64_t y_stride = n_out + static_cast<int64_t>(random() % 3);
     const auto filled = [&](int64_t rows, int64_t stride, int64_t columns) {
         // Exactly as long as needed, so that a sanitizer sees every step too far.
         std::vector<T> values(static_cast<size_t>(rows > 0 ? (rows - 1) * stride + columns : 0));
@@ -90,7 +91,8 @@ void check(const Shape& shape, std::mt19937_64& random) {
     const bool with_bias = random() % 2;
 
     // Padding between rows must survive, so the expectation starts from what is there.
-    std::vector<double> want_y(y.begin(), y.end()), scale_y(y.size()), want_dx(dx.begin(), dx.end()), scale_dx(dx.size());
+    std::vector<double> want_y(y.begin(), y.end()), scale_y(y.size());
+    std::vector<double> want_dx(dx.begin(), dx.end()), scale_dx(dx.size());
     std::vector<double> want_dtheta(code.size()), scale_dtheta(code.size());
     for (int64_t b = 0; b < batch; ++b) {
         for (int64_t row = 0; row < n_out; ++row) {

@@ -21,18 +21,18 @@ def write_file(path: Path, write: Callable[[BinaryIO], None]) -> None:
     beside = path.with_name(path.name + SUFFIX)
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                _claim(stream, path)
+        with os.fdopen(descriptor, "wb") as stream:
+            _claim(stream, beside, path)
+            try:
                 os.ftruncate(stream.fileno(), 0)
                 write(stream)
                 stream.flush()
                 os.fsync(stream.fileno())
-                os.replace(beside, path)  # while the claim holds
-        except BaseException:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
+                os.replace(beside, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    beside.unlink()  # ours, while the claim holds
+                raise
         sync_folder(path.parent)
     except _Claimed as error:
         raise WriteError(str(error)) from None
@@ -55,10 +55,20 @@ class _Claimed(OSError):
     pass
 
 
-def _claim(stream: BinaryIO, path: Path) -> None:
+def _claim(stream: BinaryIO, beside: Path, path: Path) -> None:
     """Two writers of one name would mix their bytes: the second is refused."""
-    if not lock(stream.fileno()):
+    # The file may have got its final name between our opening it and the lock: then it is not ours to cut.
+    if not lock(stream.fileno()) or not same_file(stream.fileno(), beside):
         raise _Claimed(f"{path} is being written by another process: give each its own name")
+
+
+def same_file(descriptor: int, path: Path) -> bool:
+    """Whether an open file or folder still has this name."""
+    try:
+        here, there = os.fstat(descriptor), os.stat(path)
+    except OSError:
+        return False
+    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
 def lock(descriptor: int) -> bool:

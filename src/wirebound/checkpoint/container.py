@@ -91,7 +91,7 @@ class Container:
             raise CheckpointError("it is not a regular file")
         length = int.from_bytes(self._stream.read(8), "little")
         if status.st_size < 8 or length > status.st_size - 8:
-            raise CheckpointError(f"its header does not fit into {status.st_size} bytes: it is cut off or no checkpoint")
+            raise CheckpointError(f"its header does not fit in {status.st_size} bytes: it is cut off or no checkpoint")
         if length > MAX_HEADER:
             raise CheckpointError(f"its header (={length} bytes) must be at most {MAX_HEADER} bytes")
         self._data = 8 + length

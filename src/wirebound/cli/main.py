@@ -13,15 +13,17 @@ from rich.console import Console
 
 from wirebound.cli import bench, data, demo, info, report, sweep, train
 from wirebound.data import DataError, DataUnavailable
+from wirebound.distributed import RanksDifferError
 from wirebound.report import ReportError
 from wirebound.train.config import ConfigError
 from wirebound.train.engine import DivergedError
+from wirebound.train.launch import RankFailedError
 from wirebound.train.record import RunFolderError
 from wirebound.version import __version__
 from wirebound.wiring import WiringError
 
 _WRONG_INPUT = (ConfigError, RunFolderError, ReportError, DataError)
-_FAILED = (DataUnavailable, DivergedError, WiringError, OSError)
+_FAILED = (DataUnavailable, DivergedError, RankFailedError, RanksDifferError, WiringError, OSError)
 
 
 def build_parser() -> argparse.ArgumentParser:

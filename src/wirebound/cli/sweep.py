@@ -13,7 +13,7 @@ from rich.table import Table
 
 from wirebound.sweep.drive import drive
 from wirebound.sweep.local import LocalSource
-from wirebound.sweep.outcome import FAILED, FINISHED, RUNNING, group, write_sweep
+from wirebound.sweep.outcome import FAILED, FINISHED, INTERRUPTED, RUNNING, group, write_sweep
 from wirebound.sweep.plan import Plan, make_plan
 from wirebound.sweep.space import check_search
 from wirebound.sweep.study import StudySource, open_study
@@ -145,7 +145,11 @@ def show_end(console: Console, plan: Plan, source: LocalSource | StudySource, ou
     elsewhere = sum(outcome.state == RUNNING for outcome in source.outcomes.values())
     if elsewhere:
         console.print(f"{elsewhere} still running elsewhere; start this again later for the whole table")
-    failed = [(t.name, o.error) for t in source.trials if (o := source.outcomes.get(t.key)) and o.state == FAILED]
+    failed = [
+        (trial.name, outcome.error or "interrupted; start the sweep again to go on")
+        for trial in source.trials
+        if (outcome := source.outcomes.get(trial.key)) and outcome.state in (FAILED, INTERRUPTED)
+    ]
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     for name, error in failed:
         errors.print(f"failed: {name}: {error}", markup=False)

@@ -11,10 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from wirebound.distributed import rank
 from wirebound.train import TrainConfig, train
 from wirebound.train import loop as training
 from wirebound.train.config import make_config, read_settings
+from wirebound.train.interrupt import Interrupted
+from wirebound.train.launch import in_torchrun, launch
 from wirebound.train.presets import PRESETS, preset
+from wirebound.train.resume import settings_to_resume
 
 _PARSERS: dict[str, Any] = {"int": int, "float": float, "str": str}
 
@@ -29,8 +33,14 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--out", type=Path, help="run folder to write (default: runs/DATA-METHOD-CONNECTIVITY-sSEED)")
     parser.add_argument("--overwrite", action="store_true", help="replace the run folder if it exists")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run in --out from its last checkpoint, with its settings; where there is none, begin",
+    )
     parser.add_argument("--config", type=Path, help="JSON or TOML file with settings, by the names below with _ for -")
     parser.add_argument("--preset", choices=sorted(PRESETS), default="paper", help="settings to start from (default: paper)")
+    parser.add_argument("--processes", type=int, default=1, help="processes that train together (default: 1)")
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
     group = parser.add_argument_group("settings")
     for field in dataclasses.fields(TrainConfig):
@@ -62,13 +72,38 @@ def settings(options: argparse.Namespace) -> TrainConfig:
     names = {field.name for field in dataclasses.fields(TrainConfig)}
     given = {name: value for name, value in vars(options).items() if name in names}
     from_file = read_settings(options.config) if options.config else {}
+    if options.resume and options.out is not None:
+        stored = settings_to_resume(options.out, {**from_file, **given})
+        if stored is not None:
+            return stored
     return make_config(preset(options.preset), from_file, given)
 
 
 def run(options: argparse.Namespace) -> int:
+    settings(options)  # what is wrong with them is said before processes start
+    try:
+        if options.processes != 1:
+            return launch(run_rank, (options,), options.processes)
+        with in_torchrun():
+            return run_rank(options)
+    except Interrupted as error:
+        Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print(f"wirebound: {error}")
+        return error.code
+
+
+def run_rank(options: argparse.Namespace) -> int:
+    """The run in this process; where there are several, rank 0 has the word."""
     config = settings(options)
-    out = options.out or default_folder(config)
-    console = Console(quiet=options.quiet)
+    console = Console(quiet=options.quiet or rank() > 0)
+    result = _train(config, options.out or default_folder(config), options, console)
+    if rank() == 0:
+        console.print(summary_table(result.summary))
+        console.print(f"run folder: {result.folder}", highlight=False)
+    return 0
+
+
+def _train(config: TrainConfig, out: Path, options: argparse.Namespace, console: Console) -> training.RunResult:
+    """The run, with a progress bar."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -77,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
         TimeRemainingColumn(),
         TextColumn("{task.fields[state]}"),
     )
-    with Progress(*columns, console=console, disable=options.quiet) as bar:
+    with Progress(*columns, console=console, disable=console.quiet) as bar:
         task = bar.add_task("epoch 0", total=None, state="")
         last = ""
 
@@ -93,10 +128,7 @@ def run(options: argparse.Namespace) -> int:
                 state=f"loss {progress.loss:.4f}  {last}",
             )
 
-        result = train(config, out, overwrite=options.overwrite, listener=listener)
-    console.print(summary_table(result.summary))
-    console.print(f"run folder: {result.folder}", highlight=False)
-    return 0
+        return train(config, out, overwrite=options.overwrite, resume=options.resume, listener=listener)
 
 
 def default_folder(config: TrainConfig) -> Path:

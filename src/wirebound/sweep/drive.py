@@ -10,7 +10,9 @@ from typing import Protocol
 
 from wirebound.sweep.job import Job
 from wirebound.sweep.outcome import FAILED, FINISHED, INTERRUPTED, Outcome
-from wirebound.sweep.plan import Trial
+from wirebound.sweep.plan import Trial, key_of
+from wirebound.train.config import ConfigError
+from wirebound.train.resume import stored_settings
 
 _POLL = 0.1  # seconds
 _TIME_TO_STOP = 60.0  # seconds that trials have to write a checkpoint after Ctrl-C
@@ -74,6 +76,11 @@ def _settle(source: Source, out: Path, job: Job, outcome: Outcome) -> None:
 
 
 def free_folder(out: Path, trial: Trial) -> Path:
-    """The trial's folder; with its key in the name where a run of other settings has that name already."""
+    """The trial's folder; with its key in the name where something else has that name already."""
     folder = out / trial.name
-    return folder if not folder.exists() else out / f"{trial.name}-{trial.key[:8]}"
+    try:
+        stored = stored_settings(folder)
+        mine = not folder.exists() if stored is None else key_of(stored) == trial.key
+    except ConfigError:
+        mine = False
+    return folder if mine else out / f"{trial.name}-{trial.key[:8]}"

@@ -16,7 +16,8 @@ from wirebound.sweep.plan import Trial
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-_LAST_LINES = 5
+_INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
+COMMAND = (sys.executable, "-m", "wirebound", "train")
 
 
 class Job:
@@ -27,10 +28,10 @@ class Job:
         self._said = scratch / f"{folder.name}.txt"
         settings = scratch / f"{folder.name}.json"
         settings.write_text(json.dumps({**trial.config.as_dict(), "threads": 1}), encoding="utf-8")
-        command = [sys.executable, "-m", "wirebound", "train", "--config", str(settings), "--out", str(folder), "--quiet"]
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
-                [*command, *_continue(folder)],
+                # What an earlier start has left is gone on with; where there is nothing, the run begins.
+                [*COMMAND, "--config", str(settings), "--out", str(folder), "--resume", "--quiet"],
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.STDOUT,
@@ -49,7 +50,7 @@ class Job:
                 return read_outcome(self.folder)
             except (OSError, ValueError, KeyError, TypeError) as error:
                 return Outcome(FAILED, error=f"left no readable run folder: {error}", folder=str(self.folder))
-        if code in (130, -signal.SIGINT):
+        if code in _INTERRUPTED:
             return Outcome(INTERRUPTED, folder=str(self.folder))
         return Outcome(FAILED, error=self._reason(code), folder=str(self.folder))
 
@@ -75,11 +76,6 @@ class Job:
             return f"ended by {name}{' (often: out of memory)' if name == 'SIGKILL' else ''}"
         lines = [line for line in self.said().splitlines() if line.strip()]
         return lines[-1].removeprefix("wirebound: ") if lines else f"exit code {code}"
-
-
-def _continue(folder: Path) -> list[str]:
-    """What to do with the traces of an earlier start."""
-    return ["--overwrite"]
 
 
 def _end_with_parent() -> None:

@@ -14,8 +14,8 @@ from typing import Any
 from wirebound.sweep.values import Range, read_range, show
 from wirebound.train.config import ConfigError, TrainConfig, make_config, read_settings
 
-# Where a run computes and finds its data does not change what it is.
-_NOT_IDENTITY = ("threads", "data_path")
+# Where a run computes, finds its data and how often it is kept does not change what it is.
+_NOT_IDENTITY = ("threads", "data_path", "checkpoint_every", "checkpoint_seconds")
 _LONGEST_NAME = 120
 
 

@@ -22,8 +22,6 @@ from wirebound.train.config import ConfigError, TrainConfig, make_config
 BEAT = 60.0  # seconds between signs of life of a running trial
 SILENT = 600.0  # after that many seconds without one, a trial is given to someone else
 
-_LOST = "lost: whoever ran it has gone"
-
 
 def _optuna() -> Any:
     try:
@@ -37,6 +35,11 @@ def _optuna() -> Any:
 def open_study(storage: str, name: str) -> Any:
     """The study of that name; ``storage`` is a path, or the address of a database such as ``mysql://...``."""
     optuna = _optuna()
+    if storage.startswith("sqlite"):
+        raise ConfigError(
+            f"storage (={storage}) must not be SQLite, which gives the same trial to two machines: "
+            "name a journal file by its path, or a database server"
+        )
     where: Any = storage
     if "://" not in storage:
         path = Path(storage).expanduser()
@@ -48,7 +51,7 @@ def open_study(storage: str, name: str) -> Any:
         return optuna.create_study(
             storage=where, study_name=name, direction="maximize", sampler=sampler, load_if_exists=True
         )
-    except (ValueError, ImportError, optuna.exceptions.OptunaError) as error:
+    except Exception as error:  # whatever the driver of that database raises
         raise ConfigError(f"storage (={storage}) cannot be opened: {error}") from error
 
 
@@ -143,8 +146,9 @@ class StudySource:
         trials = self._frozen()
         if self.limit is None:
             return any(trial.state == self._states.WAITING for trial in trials)
-        counted = [t for t in trials if t.user_attrs.get("state") != INTERRUPTED and t.user_attrs.get("error") != _LOST]
-        return len(counted) < self.limit
+        # What was interrupted or lost does not count; what failed does, or a search might never end.
+        dropped = [t for t in trials if t.state == self._states.FAIL and t.user_attrs.get("state") != FAILED]
+        return len(trials) - len(dropped) < self.limit
 
     def _enqueue(self, finished: dict[str, Path]) -> None:
         """Put the grid into the study: what is neither there nor in a run folder of ours waits to be run."""
@@ -204,7 +208,6 @@ class StudySource:
             here = attributes.get("host") == self._host and "pid" in attributes
             if silent > SILENT or (here and not _lives(int(attributes["pid"]))):
                 again = {name: attributes[name] for name in ("key", "name", "settings") if name in attributes}
-                self.study._storage.set_trial_user_attr(frozen._trial_id, "error", _LOST)
                 self.study.tell(frozen.number, state=self._states.FAIL)
                 if self.limit is None and "settings" in again:
                     self.study.enqueue_trial({}, user_attrs=again)

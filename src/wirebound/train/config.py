@@ -140,7 +140,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         found = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"config file (={path}) is not valid {'TOML' if path.suffix == '.toml' else 'JSON'}: {error}") from error
+        kind = "TOML" if path.suffix == ".toml" else "JSON"
+        raise ConfigError(f"config file (={path}) is not valid {kind}: {error}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"config file (={path}) must hold one table of settings")
     return found

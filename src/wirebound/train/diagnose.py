@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from wirebound.nn.part import wirings
+from wirebound.nn.part import SparseLayer, wirings
 
 
 @torch.no_grad()
@@ -19,7 +19,7 @@ def where_not_finite(model: nn.Module, x: Tensor) -> str:
     found: list[str] = []
     handles = []
     for name, module in model.named_modules():
-        if not any(True for _ in module.children()):
+        if isinstance(module, SparseLayer) or not any(True for _ in module.children()):
             handles.append(module.register_forward_hook(_watcher(name, found)))
     try:
         model(x)
@@ -39,7 +39,7 @@ def broken_parameter(model: nn.Module) -> str:
             return f"the weights of layer {wiring.layers[part].name!r}"
     for name, parameter in model.named_parameters():
         if id(parameter) not in thetas and not _finite(parameter):
-            return f"parameter {name!r}"
+            return f"the numbers of parameter {name!r}"
     return ""
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wirebound.methods import Method
+from wirebound.methods import Method, StepInfo
 from wirebound.nn.part import wirings
 from wirebound.ops import philox, uses_native
 from wirebound.ops.philox import Stream
@@ -24,6 +24,8 @@ MOST_SKIPPED = 10  # steps in a row: after that, something else is wrong
 
 class DivergedError(ArithmeticError):
     """Numbers are no longer finite; the message says in which step and layer, and what to try."""
+
+    done: Window | None = None  # the steps before, which were taken and not reported yet
 
 
 def never() -> bool:
@@ -79,6 +81,32 @@ def skipped_too_often(step: int, where: str) -> DivergedError:
     )
 
 
+class _Open:
+    """A window while steps come in."""
+
+    def __init__(self, model: nn.Module, method: Method) -> None:
+        self.model, self.method = model, method
+        self.first = method.steps + 1
+        self.losses: list[float] = []
+        self.active: list[int] = []
+        self.newborns = [0] * len(method.shapes)
+        self.skipped: list[Skip] = []
+
+    def add(self, loss: float, info: StepInfo) -> None:
+        self.losses.append(loss)
+        self.active.append(info.active)
+        self.newborns = [a + b for a, b in zip(self.newborns, info.layer_rewired, strict=True)]
+
+    def close(self) -> Window | None:
+        """The window, or None if there was no step."""
+        last = self.method.steps
+        if last < self.first:
+            return None
+        active = self.active or [count_active(self.model, self.method)]
+        least, most = min(active), max(active)
+        return Window(self.first, last, mean(self.losses), least, most, self.newborns, self.losses, self.skipped)
+
+
 class ModuleEngine:
     """The training loop that a user would write, step by step."""
 
@@ -99,34 +127,35 @@ class ModuleEngine:
         pause: Callable[[], bool] = never,
     ) -> Iterator[Window]:
         self.model.train()
-        losses: list[float] = []
-        active: list[int] = []
-        newborns = [0] * len(self.method.shapes)
-        skipped: list[Skip] = []
-        first = self.method.steps + 1
+        now = _Open(self.model, self.method)
         for number, batch in enumerate(order[start * batch_size :].split(batch_size), start):
             for group in self.method.optimizer.param_groups:
                 group["lr"] = lrs[number]
             loss, where = self._gradients(batch)
             if where:
-                skipped.append(self._skip(loss, lrs[number], where))
-            else:
                 try:
-                    info = self.method.step()
-                except FloatingPointError as error:
-                    raise DivergedError(f"{error}; at fault: {broken_parameter(self.model)}") from error
-                if info.budget is not None and info.active != info.budget:
-                    raise WiringError(f"{info.active} connections are active in step {info.step}, not K (={info.budget})")
-                losses.append(loss)
-                active.append(info.active)
-                newborns = [a + b for a, b in zip(newborns, info.layer_rewired, strict=True)]
-                self.skips = 0
+                    now.skipped.append(self._skip(loss, lrs[number], where))
+                except DivergedError as error:
+                    error.done = now.close()
+                    raise
+            else:
+                now.add(loss, self._step())
             self.method.zero_grad()
             if (number + 1) % window == 0 or number == len(lrs) - 1 or pause():
-                active = active or [count_active(self.model, self.method)]
-                last = self.method.steps
-                yield Window(first, last, mean(losses), min(active), max(active), newborns, losses, skipped)
-                losses, active, newborns, skipped, first = [], [], [0] * len(newborns), [], last + 1
+                done = now.close()
+                assert done is not None
+                yield done
+                now = _Open(self.model, self.method)
+
+    def _step(self) -> StepInfo:
+        try:
+            info = self.method.step()
+        except FloatingPointError as error:
+            raise DivergedError(f"{error}; at fault: {broken_parameter(self.model)}") from error
+        if info.budget is not None and info.active != info.budget:
+            raise WiringError(f"{info.active} connections are active in step {info.step}, not K (={info.budget})")
+        self.skips = 0
+        return info
 
     def _gradients(self, batch: Tensor) -> tuple[float, str]:
         """The loss of a batch, whose gradients are left in place, and what is not finite about it, if anything."""

@@ -186,7 +186,7 @@ class FusedEngine:
             eps=group["eps"],
         )
 
-    def _state(self, parameter: nn.Parameter) -> dict[str, Any]:
+    def _state(self, parameter: Tensor) -> dict[str, Any]:
         """Addresses of torch's own state of a parameter, made as torch makes it if there is none."""
         group = next(g for g in self.method.optimizer.param_groups if any(p is parameter for p in g["params"]))
         state = self.method.optimizer.state[parameter]
@@ -207,7 +207,7 @@ class FusedEngine:
             found["moment2_max"] = state["max_exp_avg_sq"].data_ptr()
         return found
 
-    def _parameter(self, parameter: nn.Parameter | None) -> structs.Parameter:
+    def _parameter(self, parameter: Tensor | None) -> structs.Parameter:
         if parameter is None:
             return structs.Parameter()
         state = self.method.optimizer.state

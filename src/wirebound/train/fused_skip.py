@@ -51,13 +51,19 @@ def take(engine: Steps, order: Tensor, lrs: list[float], batch_size: int) -> Win
             bad = rest[taken * batch_size : (taken + 1) * batch_size]
             where = where_not_finite(engine.model, engine.batch(bad))
             if before is None:
-                raise diverged(engine.method.steps + 1, loss, lrs[at + taken], where)
+                error = diverged(engine.method.steps + 1, loss, lrs[at + taken], where)
+                error.done = window if taken else None
+                raise error
         if taken:
             parts.append(window)
             engine.skips = 0
         at += taken
         if status != FINE:
-            parts.append(_skip(engine, window, where))
+            try:
+                parts.append(_skip(engine, window, where))
+            except DivergedError as error:
+                error.done = join(parts) if parts else None
+                raise
             at += 1
     return join(parts)
 

@@ -1,6 +1,6 @@
 """Several processes on this machine that train together: start them, watch them, say clearly why one ended.
 
-``torchrun`` does the same across machines; there, ``join_torchrun`` makes the process group.
+``torchrun`` does the same across machines; there, ``in_torchrun`` makes the process group.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -26,8 +26,10 @@ import torch
 import torch.distributed as dist
 
 from wirebound.train.config import ConfigError
+from wirebound.train.interrupt import Interrupted, StopRequest
 
 TIMEOUT = timedelta(minutes=10)  # a rank that is silent for longer is taken for dead; a dead one is noticed at once
+PRELOAD = ["wirebound.train.loop"]  # what the server of the ranks imports for all of them
 _GRACE = 5.0  # seconds that the others have to end by themselves
 _INTERRUPTED = 130
 
@@ -41,13 +43,13 @@ class RankFailedError(RuntimeError):
 def launch(work: Work, arguments: tuple[Any, ...], processes: int, *, timeout: timedelta = TIMEOUT) -> int:
     """Call ``work(*arguments)`` in processes that form a group (gloo), and return the exit code of rank 0.
 
-    ``work`` is a function of a module. If one process fails, the others are stopped. Ctrl-C goes to rank 0 as
-    ``KeyboardInterrupt`` and nowhere else.
+    ``work`` is a function of a module. If one process fails, the others are stopped. Ctrl-C and SIGTERM are passed on
+    to rank 0 alone; the others end when it has left.
     """
     if processes < 1:
         raise ConfigError(f"processes (={processes}) must be >= 1")
     # The store lives here and has taken a free port already, so no two jobs can want the same one.
-    store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)  # type: ignore[attr-defined]
     context = _context()
     threads = max(1, len(os.sched_getaffinity(0)) // processes) if hasattr(os, "sched_getaffinity") else 1
     with tempfile.TemporaryDirectory(prefix="wirebound-") as notes:
@@ -56,21 +58,22 @@ def launch(work: Work, arguments: tuple[Any, ...], processes: int, *, timeout: t
         for process in ranks:
             process.start()
         try:
-            ended = _wait(ranks)
-        except KeyboardInterrupt:
-            _interrupt(ranks[0])
-            raise
+            with StopRequest() as stop:
+                ended = _wait(ranks, stop)
         finally:
             _stop(ranks)
         return _verdict(ended, processes, Path(notes))
 
 
-def join_torchrun(timeout: timedelta = TIMEOUT) -> bool:
-    """Make the process group if this process was started by ``torchrun`` (gloo; settings from its environment)."""
+@contextlib.contextmanager
+def in_torchrun(timeout: timedelta = TIMEOUT) -> Iterator[None]:
+    """The process group of ``torchrun``, if that started this process (gloo; the rest is in its environment)."""
     if not dist.is_torchelastic_launched() or dist.is_initialized():
-        return False
+        yield
+        return
     dist.init_process_group("gloo", timeout=timeout)
-    return True
+    yield
+    dist.destroy_process_group()  # only if all went well: after a failure it could wait for ranks that are gone
 
 
 def _context() -> Any:
@@ -78,7 +81,7 @@ def _context() -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["wirebound.train.launch"])
+    context.set_forkserver_preload(PRELOAD)
     return context
 
 
@@ -103,13 +106,15 @@ def _rank(
     torch.set_num_threads(threads)
     code = 1
     try:
-        store = dist.TCPStore("127.0.0.1", port, None, False, timeout)
+        store = dist.TCPStore("127.0.0.1", port, None, False, timeout)  # type: ignore[attr-defined]
         dist.init_process_group("gloo", store=store, rank=number, world_size=processes, timeout=timeout)
         with contextlib.ExitStack() as stack:
             stack.callback(dist.destroy_process_group)
             code = work(*arguments)
-    except KeyboardInterrupt:
-        code = _INTERRUPTED
+    except KeyboardInterrupt as error:
+        code = error.code if isinstance(error, Interrupted) else _INTERRUPTED
+        note = {"message": str(error) or "interrupted", "interrupted": True}
+        Path(notes, f"{number}.json").write_text(json.dumps(note), encoding="utf-8")
     except Exception as error:
         note = {"message": str(error), "kind": type(error).__name__, "wrong_input": isinstance(error, ValueError)}
         note["traceback"] = traceback.format_exc()
@@ -139,24 +144,24 @@ def _lost_contact(error: Exception) -> bool:
 # In the job's own process
 
 
-def _wait(ranks: list[BaseProcess]) -> dict[int, int]:
-    """Exit codes by rank, once all have ended, or one has failed and the others have had their time to notice."""
+def _wait(ranks: list[BaseProcess], stop: StopRequest) -> dict[int, int]:
+    """Exit codes by rank, once all have ended, or one has failed and the others have had their time to notice.
+
+    A signal is passed on to rank 0, which ends as a single process would, perhaps with a checkpoint.
+    """
     deadline: float | None = None
+    told = False
     while True:
         ended = {number: process.exitcode for number, process in enumerate(ranks) if process.exitcode is not None}
         if len(ended) == len(ranks) or (deadline is not None and time.monotonic() > deadline):
             return ended
         if deadline is None and any(ended.values()):
             deadline = time.monotonic() + _GRACE
-        wait([process.sentinel for number, process in enumerate(ranks) if number not in ended], timeout=0.5)
-
-
-def _interrupt(first: BaseProcess) -> None:
-    """Let rank 0 end as a single process would at Ctrl-C; it may write a checkpoint first. Once more ends it at once."""
-    if first.pid is not None and first.is_alive():
-        os.kill(first.pid, signal.SIGINT)
-        with contextlib.suppress(KeyboardInterrupt):
-            first.join(timeout=60)
+        if stop.signal is not None and not told and 0 not in ended:
+            told = True
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(ranks[0].pid or os.getpid(), stop.signal)
+        wait([process.sentinel for number, process in enumerate(ranks) if number not in ended], timeout=0.2)
 
 
 def _stop(ranks: list[BaseProcess]) -> None:
@@ -172,6 +177,13 @@ def _verdict(ended: dict[int, int], processes: int, notes: Path) -> int:
 
     When one rank goes, the others lose contact and fail in turn: theirs is never the reason given.
     """
+    found = {
+        number: json.loads(path.read_text(encoding="utf-8"))
+        for number in ended
+        if (path := notes / f"{number}.json").exists()
+    }
+    if found.get(0, {}).get("interrupted"):
+        raise Interrupted(found[0]["message"], ended[0])
     for number, code in ended.items():
         if code < 0:
             name = signal.Signals(-code).name
@@ -179,11 +191,6 @@ def _verdict(ended: dict[int, int], processes: int, notes: Path) -> int:
                 f"rank {number} of {processes} was ended by {name}{' (often: out of memory)' if name == 'SIGKILL' else ''}, "
                 "and the other processes were stopped; the run can go on from its last checkpoint, with any number of them"
             )
-    found = {
-        number: json.loads(path.read_text(encoding="utf-8"))
-        for number in ended
-        if (path := notes / f"{number}.json").exists()
-    }
     for number, note in sorted(found.items(), key=lambda item: (item[1]["lost_contact"], item[0])):
         if os.environ.get("WIREBOUND_DEBUG"):
             print(note["traceback"], file=sys.stderr)

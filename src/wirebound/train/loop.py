@@ -11,8 +11,10 @@ from torch import nn
 
 from wirebound import data as datasets
 from wirebound.data import Dataset
+from wirebound.distributed import rank, world_size
 from wirebound.methods import Method
 from wirebound.train.config import ConfigError, TrainConfig
+from wirebound.train.distributed import Follower, agree, distributed_engine, follow, lead
 from wirebound.train.engine import Engine, ModuleEngine
 from wirebound.train.fused import FusedEngine, why_not_fused
 from wirebound.train.interrupt import StopRequest
@@ -37,6 +39,8 @@ class RunResult:
 
 def choose_engine(config: TrainConfig, model: nn.Module, method: Method, data: Dataset) -> Engine:
     """Fused native steps where model, loss and method allow them, ordinary modules elsewhere."""
+    if world_size() > 1:
+        return distributed_engine(config, model, method, data.inputs("train", flatten=True), data.train_y)
     reason = why_not_fused(model, method)
     if config.engine == "fused" and reason:
         raise ConfigError(f"engine (='fused') cannot run this: {reason}")
@@ -65,11 +69,15 @@ def train(
         resume: go on from the last checkpoint of a run with these settings; where there is none, begin. The result is
             that of a run which was never interrupted, bit for bit. A finished run is returned as it is.
         listener: is told after each window and each epoch.
+
+    In a process group, all ranks call this, and rank 0 writes and evaluates.
     """
     config.check()
-    folder = None if out is None else RunFolder(out, overwrite=overwrite, resume=resume)
+    folder = None if out is None or rank() > 0 else RunFolder(out, overwrite=overwrite, resume=resume)
     if folder is not None and resume:
         check_same_run(config, folder.path)
+    start = agree(config, folder, resume)
+    config = start.config
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     data = datasets.load(config.data, path=config.data_path)
@@ -78,16 +86,21 @@ def train(
     examples = Examples(len(data.train_y), data.inputs("test", flatten=True), data.test_y, data.shape)
     model = build_model(config, examples.test_x.shape[1], data.classes)
     method = build_method(config, model, build_optimizer(config, model))
-    if folder is not None and folder.finished:
-        return _already_finished(folder, model)
+    if start.finished:
+        return RunResult({}, model, None) if folder is None else _already_finished(folder, model)
     engine = choose_engine(config, model, method, data)
     state = RunState(layer_active(model, method))
-    run = Run(config, model, method, engine, examples, state, folder, listener)
+    kind = Run if rank() == 0 else Follower
+    run = kind(config, model, method, engine, examples, state, folder, listener)
+    if rank() > 0:
+        follow(run, start)
+        return RunResult({}, model, None)
     if folder is None:
         run.go(StopRequest())
         return RunResult(_summary(run), model, None)
     with StopRequest() as stop, folder:
         if resume:
+            lead(folder)
             run.continue_from(load_checkpoint(folder, config, method, engine.name, run.per_epoch))
         folder.write_json("config.json", config.as_dict())
         run.go(stop)
@@ -98,7 +111,8 @@ def train(
 
 def _summary(run: Run) -> dict[str, Any]:
     run.measure()
-    return summarise(run.config, run.model, run.method, run.engine.name, run.steps, run.state)
+    summary = summarise(run.config, run.model, run.method, run.engine.name, run.steps, run.state)
+    return {**summary, "processes": world_size()}
 
 
 def _already_finished(folder: RunFolder, model: nn.Module) -> RunResult:

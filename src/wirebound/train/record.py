@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from torch import nn
 
 from wirebound.checkpoint import WriteError, save
-from wirebound.checkpoint.atomic import lock, sync_folder, write_file
+from wirebound.checkpoint.atomic import lock, same_file, sync_folder, write_file
 
 FINISHED = ("config.json", "metrics.jsonl", "model.safetensors", "summary.json")
 CHECKPOINT = "checkpoint.safetensors"
@@ -93,11 +93,11 @@ class RunFolder:
         """One process at a time; the claim ends with the process, however it ends."""
         if not lock(self._descriptor):
             raise RunFolderError(
-                f"out (={self.path}): another process is training in {self.partial}; wait for it, or choose another name"
+                f"out (={self.path}): another process is training in {self.partial}; wait for it, or choose another "
+                "name"
             )
         # It may have been another's until a moment ago, and may have got its final name since.
-        here, there = os.fstat(self._descriptor), os.stat(self.partial)
-        if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+        if not same_file(self._descriptor, self.partial):
             raise RunFolderError(f"out (={self.path}) was finished by another process just now")
 
     def __exit__(

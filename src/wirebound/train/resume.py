@@ -62,9 +62,10 @@ def load_checkpoint(
     if extra["config"] != settings:
         raise CheckpointError(f"{folder.checkpoint} is of a run with other settings than those in config.json")
     if extra["engine"] != engine and config.engine == "auto":
+        here = "fused" if engine == "fused" else "module"
         raise RunFolderError(
             f"{folder.checkpoint} was written on the {str(extra['engine'])[:20]} path, here the run would go on on the "
-            f"{engine} path and round otherwise: pass --engine {'fused' if engine == 'fused' else 'module'} to accept that"
+            f"{engine} path and round otherwise: pass --engine {here} to accept that"
         )
     state = read_state(extra["run"], len(method.shapes), config.epochs, per_epoch)
     if (state.epoch - 1) * per_epoch + state.taken != method.steps:

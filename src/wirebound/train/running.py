@@ -15,7 +15,7 @@ from wirebound.checkpoint import CheckpointError, save
 from wirebound.methods import Method
 from wirebound.nn.part import SparseLayer, sparse_layers, wirings
 from wirebound.train.config import TrainConfig
-from wirebound.train.diagnose import where_not_finite
+from wirebound.train.diagnose import broken_parameter, where_not_finite
 from wirebound.train.engine import DivergedError, Engine, data_order
 from wirebound.train.interrupt import Interrupted, StopRequest
 from wirebound.train.record import RunFolder
@@ -114,12 +114,17 @@ class Run:
         if state.taken < self.per_epoch:
             order = data_order(self.examples.count, config.seed, state.epoch)
             began = time.perf_counter()
-            for part in self.engine.epoch(order, lrs, config.batch_size, self.window, state.taken, stop):
-                state.training_seconds += time.perf_counter() - began
-                self._note(part)
-                if state.taken < self.per_epoch:  # after the last step comes the evaluation first
-                    self._keep(stop)
-                began = time.perf_counter()
+            try:
+                for part in self.engine.epoch(order, lrs, config.batch_size, self.window, state.taken, stop):
+                    state.training_seconds += time.perf_counter() - began
+                    self._note(part)
+                    if state.taken < self.per_epoch:  # after the last step comes the evaluation first
+                        self._keep(stop)
+                    began = time.perf_counter()
+            except DivergedError as error:
+                if error.done is not None:
+                    self._note(error.done)
+                raise
         self._end_epoch(lrs[-1])
         self._keep(stop)
 
@@ -143,14 +148,15 @@ class Run:
 
     def _end_epoch(self, lr: float) -> None:
         state, model = self.state, self.model
+        self._check_finite()
         for wiring in wirings(model):
             wiring.check()
         state.accuracy, state.test_loss = evaluate(model, self.examples.test_x, self.examples.test_y)
         if not math.isfinite(state.test_loss):
             where = where_not_finite(model, self.examples.test_x)
             raise DivergedError(
-                f"the test loss (={state.test_loss}) after epoch {state.epoch} must be a finite number, first at fault: "
-                f"{where}; try a lower learning rate (now {lr:g})"
+                f"the test loss (={state.test_loss}) after epoch {state.epoch} must be a finite number, first at "
+                f"fault: {where}; try a lower learning rate (now {lr:g})"
             )
         step, active = state.epoch * self.per_epoch, layer_active(model, self.method)
         self._metric(
@@ -185,10 +191,11 @@ class Run:
         config, now, step = self.config, time.perf_counter(), self.method.steps
         every = config.checkpoint_every
         due = every is not None and step // every > self._kept_step // every
-        if stop() or due or (0 < config.checkpoint_seconds <= now - self._kept_at):
+        stopping = stop() and self.state.epoch <= config.epochs  # a run at its end is better finished
+        if stopping or due or (0 < config.checkpoint_seconds <= now - self._kept_at):
             self.write_checkpoint()
             self._kept_at, self._kept_step = time.perf_counter(), step
-        if stop():
+        if stopping:
             assert stop.signal is not None
             raise Interrupted(
                 f"interrupted after step {step} of {self.steps}; go on with --resume --out {self.folder.path}",
@@ -197,11 +204,18 @@ class Run:
 
     def write_checkpoint(self) -> None:
         assert self.folder is not None
+        self._check_finite()
         self.measure()
         self.state.metrics = self.folder.position()
         # The loop draws nothing from torch's generator, so its state is no part of the run.
         extra = checkpoint_extra(self.config, self.engine.name, self.state)
         save(self.folder.checkpoint, method=self.method, extra=extra, random_state=False)
+
+    def _check_finite(self) -> None:
+        """Weights can be lost while the loss still looks well: units that are off hide them."""
+        broken = broken_parameter(self.model)
+        if broken:
+            raise DivergedError(f"{broken} are not finite after step {self.method.steps}; try a lower learning rate")
 
     def _last_good(self) -> str:
         """What is left after a failure, for the error to say."""
@@ -210,7 +224,7 @@ class Run:
         if not self.folder.checkpoint.exists() and self.state.epoch > 1:
             try:
                 self.write_checkpoint()  # if the weights before the failure are good, they are kept
-            except (CheckpointError, WiringError, OSError):
+            except (DivergedError, CheckpointError, WiringError, OSError):
                 return ""
         if self.folder.checkpoint.exists():
             return f"; the last good checkpoint is kept in {self.folder.partial}"

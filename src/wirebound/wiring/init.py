@@ -12,7 +12,7 @@ from wirebound import ops
 from wirebound.ops.layout import Geometry, pack
 from wirebound.ops.philox import Stream, stream_of
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16  # positions at a time: larger pieces of scratch stay with the allocator
 INITS = ("dense-fan-in", "sparse-fan-in")
 
 
