@@ -206,10 +206,7 @@ def wrong_input():
     return 0
 
 
-SETTINGS = {
-    **{"data": "digits", "connectivity": 0.1, "init": "sparse-fan-in", "engine": "module"},
-    **{"epochs": 3, "batch_size": 50, "lr": 1.0},
-}
+SETTINGS = {"data": "digits", "connectivity": 0.1, "epochs": 3, "batch_size": 50, "lr": 1.0, "engine": "module"}
 
 
 def run_and_lose_rank_1(out, step):

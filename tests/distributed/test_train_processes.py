@@ -58,7 +58,7 @@ def test_the_command_on_two_processes(tmp_path, alone):
     assert main(["train", *settings, "--processes", "2", "--out", str(tmp_path / "two"), "--quiet", "--resume"]) == 0
 
 
-@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("processes", [1, 2, 3])
 def test_a_lost_rank_and_going_on_with_another_number(tmp_path, alone, processes):
     out = tmp_path / "run"
     with pytest.raises(RankFailedError, match="rank 1 of 2 was ended by SIGKILL"):
@@ -69,6 +69,9 @@ def test_a_lost_rank_and_going_on_with_another_number(tmp_path, alone, processes
         assert result.summary["processes"] == 1
     else:
         assert launch(rank_scenarios.run, (str(out), True), processes) == 0
+    if processes == 2:  # as many as before: the same bits as without the accident
+        assert launch(rank_scenarios.run, (str(tmp_path / "whole"), False), 2) == 0
+        assert (out / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
     _assert_same_curve(out, alone)
 
 

@@ -35,7 +35,9 @@ def config(**settings) -> TrainConfig:
 
 def fork(work: Callable[[], int], log: Path) -> int:
     """Start ``work`` in a process of its own; its exit code is what it returns. The id of the process."""
-    data.load("digits")  # imports what every child needs, once
+    # Imports that every child needs, once: scikit-learn, and what torch's first optimiser brings along.
+    data.load("digits")
+    torch.optim.SGD([torch.zeros(1)])
     pid = os.fork()
     if pid:
         return pid

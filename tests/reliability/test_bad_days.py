@@ -255,7 +255,7 @@ def test_without_a_checkpoint_the_weights_before_are_kept(tmp_path, monkeypatch,
     spoilt = digits.inputs("train", flatten=True).clone()
     kind = ModuleEngine if engine == "module" else FusedEngine
     monkeypatch.setattr("wirebound.train.loop.choose_engine", lambda s, m, o, d: kind(m, o, spoilt, digits.train_y))
-    with pytest.raises(DivergedError, match="in step 61 .* kept in"):
+    with pytest.raises(DivergedError, match=r"in step 61 .* kept in"):
         train(settings, tmp_path / "run", listener=spoil)
     _poisoned(monkeypatch, [])
     resumed = train(settings, tmp_path / "run", resume=True)
@@ -270,7 +270,7 @@ def test_exploding_steps_are_skipped_or_end_the_run(tmp_path, engine, method):
     with pytest.raises(DivergedError, match="finite"):
         train(settings, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(DivergedError, match="10 steps in a row had to be skipped|finite"):
+    with pytest.raises(DivergedError, match=r"10 steps in a row had to be skipped|finite"):
         train(dataclasses.replace(settings, on_nan="skip"), tmp_path / "run")
 
 

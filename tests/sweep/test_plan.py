@@ -52,7 +52,7 @@ def test_a_grid_is_every_combination_once():
 
 def test_names_tell_what_varies_and_are_safe():
     plan = make_plan({}, grid={"connectivity": [0.1], "hidden": [[30, 20], [5]], "data_path": ["/a/../b", "c"]})
-    assert [t.name for t in plan.trials()][0] == "deep-r-0.1-hidden=30x20-data_path=_a_.._b-s0"
+    assert plan.trials()[0].name == "deep-r-0.1-hidden=30x20-data_path=_a_.._b-s0"
     many = {"connectivity": [0.1], "data_path": ["x" * 300, "y"]}
     assert max(len(t.name) for t in make_plan({}, grid=many).trials()) < 140
 

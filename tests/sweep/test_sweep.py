@@ -1,7 +1,12 @@
 """Sweeps on this machine: what runs, what is not run again, what fails, and what is written."""
 
 import json
+import os
+import signal
 import statistics
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -128,3 +133,26 @@ def test_real_runs(tmp_path, capsys):
     summary = json.loads((tmp_path / "out" / "deep-r-k100-s0" / "summary.json").read_text())
     assert summary["min_active"] == summary["max_active"] == 100
     assert json.loads((tmp_path / "out" / "deep-r-k100-s0" / "config.json").read_text())["threads"] == 1
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_takes_its_runs_with_it_and_goes_on(tmp_path):
+    """kill -9 while the second of three real runs is under way: no orphan, nothing repeated, the same end."""
+    out = tmp_path / "out"
+    settings = ["--data", "digits", "--connectivity", "0.1", "--seed", "0", "1", "2", "--epochs", "1500", "--jobs", "1"]
+    command = [sys.executable, "-m", "wirebound", "sweep", *settings, "--out", str(out), "--quiet"]
+    with subprocess.Popen(command) as started:
+        while not (out / "deep-r-0.1-s1.partial" / "metrics.jsonl").exists():
+            assert started.poll() is None
+            time.sleep(0.05)
+        os.kill(started.pid, signal.SIGKILL)
+    first = (out / "deep-r-0.1-s0" / "summary.json").stat().st_mtime_ns
+    assert subprocess.run(command).returncode == 0
+    assert (out / "deep-r-0.1-s0" / "summary.json").stat().st_mtime_ns == first
+    found = json.loads((out / "sweep.json").read_text())
+    assert [t["state"] for t in found["trials"]] == ["finished"] * 3
+    assert found["groups"][0]["seeds"] == [0, 1, 2]
+    assert not list(out.glob("*.partial"))
+    assert main(["train", *settings[:4], "--seed", "1", "--epochs", "1500", "--out", str(tmp_path / "x"), "--quiet"]) == 0
+    same = [(folder / "model.safetensors").read_bytes() for folder in (out / "deep-r-0.1-s1", tmp_path / "x")]
+    assert same[0] == same[1]

@@ -30,6 +30,7 @@ SCHEDULES = ("constant", "exponential", "cosine", "linear")
 ACTIVATIONS = ("relu", "tanh", "sigmoid")
 ENGINES = ("auto", "fused", "module")
 ON_NAN = ("stop", "skip")
+_LARGEST = 1 << 63  # of a whole number
 
 
 class ConfigError(ValueError):
@@ -167,6 +168,9 @@ def _typed(name: str, kind: str, value: Any) -> Any:
     if value is None and "None" in kind:
         return None
     wanted = kind.replace(" | None", "")
+    numbers = value if isinstance(value, list) else [value]
+    if any(isinstance(n, int) and not -_LARGEST <= n < _LARGEST for n in numbers):
+        raise ConfigError(f"{name} must be a number in [-2^63, 2^63)")
     if wanted == "float" and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if wanted == "int" and isinstance(value, int) and not isinstance(value, bool):

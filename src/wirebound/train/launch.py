@@ -29,7 +29,8 @@ from wirebound.train.config import ConfigError
 from wirebound.train.interrupt import Interrupted, StopRequest
 
 TIMEOUT = timedelta(minutes=10)  # a rank that is silent for longer is taken for dead; a dead one is noticed at once
-PRELOAD = ["wirebound.train.loop"]  # what the server of the ranks imports for all of them
+# What the server of the ranks imports for all of them; torch's optimisers and DDP want the second, which is large.
+PRELOAD = ["wirebound.train.loop", "torch._dynamo"]
 _GRACE = 5.0  # seconds that the others have to end by themselves
 _INTERRUPTED = 130
 
@@ -73,7 +74,7 @@ def in_torchrun(timeout: timedelta = TIMEOUT) -> Iterator[None]:
         return
     dist.init_process_group("gloo", timeout=timeout)
     yield
-    dist.destroy_process_group()  # only if all went well: after a failure it could wait for ranks that are gone
+    dist.destroy_process_group()  # as below, only if all went well
 
 
 def _context() -> Any:
@@ -108,9 +109,8 @@ def _rank(
     try:
         store = dist.TCPStore("127.0.0.1", port, None, False, timeout)  # type: ignore[attr-defined]
         dist.init_process_group("gloo", store=store, rank=number, world_size=processes, timeout=timeout)
-        with contextlib.ExitStack() as stack:
-            stack.callback(dist.destroy_process_group)
-            code = work(*arguments)
+        code = work(*arguments)
+        dist.destroy_process_group()  # only if all went well: after a failure it could wait for ranks that are gone
     except KeyboardInterrupt as error:
         code = error.code if isinstance(error, Interrupted) else _INTERRUPTED
         note = {"message": str(error) or "interrupted", "interrupted": True}

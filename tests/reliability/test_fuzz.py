@@ -1,0 +1,311 @@
+"""Every reader, fed with mutations of good files: a clear error or a good result, no crash, no hang, no memory.
+
+A share of the inputs is sealed again after the mutation, so that what lies behind the checksum is reached.
+"""
+
+import dataclasses
+import gzip
+import io
+import json
+import random
+import resource
+import signal
+import tarfile
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fuzz_mutate import Sealed, mutate_bytes, mutate_value
+from reliability_helpers import config
+from torch import nn
+
+import wirebound as wb
+from wirebound.data import DataError
+from wirebound.data.content import read_members
+from wirebound.data.idx import parse_idx, read_idx
+from wirebound.data.sources import File
+from wirebound.report.records import read_records
+from wirebound.train.config import ConfigError, make_config, read_settings
+from wirebound.train.engine import data_order
+from wirebound.train.fused import FusedEngine, why_not_fused
+from wirebound.train.models import build_method, build_model, build_optimizer
+from wirebound.train.record import RunFolderError
+from wirebound.train.resume import checkpoint_extra, load_checkpoint
+from wirebound.train.run_state import RunState
+from wirebound.train.window import Tally
+
+SECONDS_EACH = 10
+MEGABYTES = 150
+
+
+class Target:
+    """One reader: how to make an input, how to read it, and which errors are its clear ones."""
+
+    errors: tuple[type[Exception], ...]
+
+    def make(self, chance: random.Random) -> object:
+        raise NotImplementedError
+
+    def read(self, made: object) -> None:
+        raise NotImplementedError
+
+
+class CheckpointTarget(Target):
+    """A checkpoint of a run, read as ``wirebound train --resume`` reads it."""
+
+    errors = (wb.CheckpointError, RunFolderError)
+    sealed = True
+
+    def __init__(self, folder, **settings):
+        self.config = config(**{"hidden": [5], "optimizer": "adam", "eps": 1e-4, "lr": 0.01, **settings})
+        self.method = self._method()
+        self.x, self.y = torch.rand(20, 9), torch.randint(0, 3, (20,))
+        self._train(4)
+        self.folder = SimpleNamespace(checkpoint=folder / "checkpoint.safetensors")
+        state = RunState([1] * len(self.method.shapes), taken=4, window=Tally(1, 4, 2.0, 4, 1, 1, [0, 0]))
+        wb.save(self.folder.checkpoint, method=self.method, extra=checkpoint_extra(self.config, "fused", state))
+        self.good = self.folder.checkpoint.read_bytes()
+        self.parts = Sealed(self.good)
+        self.method = self._method()
+
+    def _method(self):
+        model = build_model(self.config, 9, 3)
+        return build_method(self.config, model, build_optimizer(self.config, model))
+
+    def _train(self, steps):
+        if why_not_fused(self.method.model, self.method):
+            return
+        engine = FusedEngine(self.method.model, self.method, self.x, self.y)
+        list(engine.epoch(data_order(20, 0, 1)[:steps], [0.01] * steps, 1, steps))
+
+    def make(self, chance):
+        return self.parts.mutate(chance) if self.sealed else mutate_bytes(self.good, [self.good], chance)
+
+    def read(self, made):
+        self.folder.checkpoint.write_bytes(made)
+        try:
+            load_checkpoint(self.folder, self.config, self.method, "fused", 29)
+        finally:
+            for wiring in wb.wirings(self.method.model):
+                wiring.check()
+        # What was accepted must be fit to train on, in the kernels that index memory by it.
+        self.method.steps = min(self.method.steps, 1 << 40)
+        try:
+            self._train(1)
+        except ArithmeticError:  # huge numbers are finite numbers
+            self.method = self._method()
+
+
+class RawCheckpointTarget(CheckpointTarget):
+    sealed = False
+
+
+class MomentumCheckpointTarget(CheckpointTarget):
+    def __init__(self, folder):
+        super().__init__(folder, optimizer="momentum", scope="layer", newborns="uniform")
+
+
+class ModelTarget(Target):
+    """A model file, sparse and dense layers together."""
+
+    errors = (wb.CheckpointError,)
+
+    def __init__(self, folder):
+        model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 4))
+        self.model = wb.sparsify(model, connectivity=0.4, exclude="2")
+        self.path = folder / "model.safetensors"
+        wb.save(self.path, model=self.model)
+        self.parts = Sealed(self.path.read_bytes())
+
+    def make(self, chance):
+        return self.parts.mutate(chance)
+
+    def read(self, made):
+        self.path.write_bytes(made)
+        wb.load(self.path, model=self.model)
+        self.model[0].wiring.check()
+        assert all(torch.isfinite(p).all() for p in self.model.parameters())
+
+
+class IdxTarget(Target):
+    errors = (DataError,)
+
+    def __init__(self, folder):
+        shapes = ((3, 4, 5), (60,), (2, 2, 2, 2), (1, 1))
+        self.good = [
+            bytes([0, 0, 8, len(shape), *np.array(shape, dtype=">i4").tobytes()]) + bytes(np.prod(shape).item())
+            for shape in shapes
+        ]
+
+    def make(self, chance):
+        return mutate_bytes(chance.choice(self.good), self.good, chance)
+
+    def read(self, made):
+        assert parse_idx(made, "input").nbytes <= len(made)
+
+
+class PackedIdxTarget(IdxTarget):
+    """Gzipped idx files, as MNIST has them."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.path = folder / "data.idx.gz"
+        self.packed = [gzip.compress(raw) for raw in self.good]
+
+    def make(self, chance):
+        if chance.random() < 0.5:
+            return gzip.compress(super().make(chance), compresslevel=1)
+        return mutate_bytes(chance.choice(self.packed), self.packed, chance)
+
+    def read(self, made):
+        self.path.write_bytes(made)
+        assert read_idx(self.path, limit=1000).nbytes <= 1000
+
+
+class ConfigTarget(Target):
+    errors = (ConfigError,)
+
+    def __init__(self, folder):
+        self.path = folder / "config.json"
+        self.settings = config().as_dict()
+        self.good = [json.dumps(self.settings).encode(), b'{"connectivity": 0.1, "hidden": [3, 4]}']
+
+    def make(self, chance):
+        if chance.random() < 0.5:
+            return json.dumps(mutate_value(self.settings, chance)).encode()
+        return mutate_bytes(chance.choice(self.good), self.good, chance)
+
+    def read(self, made):
+        self.path.write_bytes(made)
+        found = make_config(read_settings(self.path))
+        found.check()
+        assert {f.name for f in dataclasses.fields(found)} == set(self.settings)
+
+
+class TomlTarget(ConfigTarget):
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.path = folder / "config.toml"
+        self.good = [b'data = "digits"\nconnectivity = 0.2\nepochs = 3\nhidden = [20]\nbias = true\n', b"[a]\nb.c = 1\n"]
+
+    def make(self, chance):
+        return mutate_bytes(chance.choice(self.good), self.good, chance)
+
+
+class ArchiveTarget(Target):
+    """Packed archives, as packages of data come."""
+
+    errors = (DataError,)
+
+    def __init__(self, folder):
+        self.path = folder / "package.tgz"
+        content = bytes(range(256)) * 4
+        sha = __import__("hashlib").sha256(content).hexdigest()
+        self.files = [File("package/data", len(content), sha)]
+        raw = io.BytesIO()
+        with tarfile.open(fileobj=raw, mode="w") as archive:
+            for name in ("package/readme", "package/data"):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        self.plain = raw.getvalue()
+        self.packed = gzip.compress(self.plain, compresslevel=1)
+
+    def make(self, chance):
+        if chance.random() < 0.7:
+            head = mutate_bytes(self.plain[:2048], [self.plain], chance)
+            return gzip.compress(head + self.plain[2048:], compresslevel=1)
+        return mutate_bytes(self.packed, [self.packed], chance)
+
+    def read(self, made):
+        self.path.write_bytes(made)
+        for file, content in read_members(self.path, self.files, limit=100_000):
+            assert len(content) == file.size
+
+
+class RecordsTarget(Target):
+    """metrics.jsonl, which the report reads; it refuses nothing and skips what it cannot use."""
+
+    errors = ()
+
+    def __init__(self, folder):
+        self.path = folder / "metrics.jsonl"
+        lines = [
+            {"kind": "window", "step_from": 1, "step_to": 3, "loss": 1.5, "active_min": 5, "active_max": 5, "newborns": [1]},
+            {"kind": "epoch", "epoch": 1, "step": 3, "train_loss": 1.0, "test_accuracy": 0.5, "layer_active": [5]},
+            {"kind": "wiring", "epoch": 1, "step": 3, "inputs": [1, 2, 2], "shape": [3]},
+        ]
+        self.lines, self.good = lines, ["\n".join(map(json.dumps, lines)).encode()]
+
+    def make(self, chance):
+        if chance.random() < 0.5:
+            return "\n".join(json.dumps(mutate_value(line, chance)) for line in self.lines).encode()
+        return mutate_bytes(self.good[0], self.good, chance)
+
+    def read(self, made):
+        self.path.write_bytes(made)
+        assert len(read_records(self.path).windows) <= len(made)
+
+
+# How many inputs each reader gets in the long target; the quick one takes a fortieth.
+COUNTS = {
+    CheckpointTarget: 12_000,
+    MomentumCheckpointTarget: 5_000,
+    RawCheckpointTarget: 10_000,
+    ModelTarget: 10_000,
+    IdxTarget: 40_000,
+    PackedIdxTarget: 8_000,
+    ConfigTarget: 20_000,
+    TomlTarget: 10_000,
+    ArchiveTarget: 4_000,
+    RecordsTarget: 8_000,
+}
+
+
+def _fuzz(kind, folder, count, seed):
+    target, chance = kind(folder), random.Random(seed)
+    for _ in range(20):  # warm up: caches and imports are not what is measured
+        _feed(target, target.make(chance))
+    before, slowest, refused = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0.0, 0
+    for _ in range(count):
+        made = target.make(chance)
+        started = time.perf_counter()
+        refused += _feed(target, made)
+        slowest = max(slowest, time.perf_counter() - started)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
+    print(f"{kind.__name__}: {count:,} inputs, {refused:,} refused, slowest {slowest:.2f} s, grown by {grown} MB")
+    assert grown < MEGABYTES
+    return count
+
+
+def _feed(target, made):
+    def too_slow(number, frame):
+        raise TimeoutError(f"an input took more than {SECONDS_EACH} s")
+
+    before = signal.signal(signal.SIGALRM, too_slow)
+    signal.alarm(SECONDS_EACH)
+    try:
+        target.read(made)
+    except target.errors as error:
+        return 0 < len(str(error)) < 5000
+    except BaseException:
+        print(f"the input was {made!r}")
+        raise
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    return False
+
+
+@pytest.mark.parametrize("kind", COUNTS, ids=lambda kind: kind.__name__)
+def test_some_inputs(tmp_path, kind):
+    assert _fuzz(kind, tmp_path, COUNTS[kind] // 40, seed=0) == COUNTS[kind] // 40
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_inputs(tmp_path):
+    total = sum(_fuzz(kind, tmp_path, count, seed=1) for kind, count in COUNTS.items())
+    print(f"{total:,} inputs in all")
+    assert total >= 100_000
