@@ -53,6 +53,8 @@ def _check_group(name: str, mine: Mapping[str, Any], theirs: Any) -> None:
     if there["params"] != here["params"]:
         raise CheckpointError(f"{name} must hold the same parameters as here")
     for key, value in theirs.items():
+        if mine.get(key) is None and not isinstance(value, bool | int | float | None):
+            raise CheckpointError(f"{name}/{key} must be a number or nothing, is {described(value)}")
         numbers = value if isinstance(value, tuple | list) else [value]
         if any(isinstance(number, float) and math.isnan(number) for number in numbers):
             raise CheckpointError(f"{name}/{key} must be a number")
