@@ -149,6 +149,24 @@ def plain_ddp():
     return [layer.name for layer in wb.wirings(ddp)[0].layers]
 
 
+def half(path, second):
+    """One half of a training of ten steps: the first ends with a checkpoint, the second begins with one."""
+    model = perceptron(seed=5 if second else 0)
+    module = wb.distributed.wrap(model) if dist.is_initialized() else model
+    method = _deep_r(module, torch.optim.Adam(module.parameters(), lr=3e-3))
+    if second:
+        wb.load(path, method=method)
+    data = batches((784,), steps=11)[5 if second else 0 : 10 if second else 5]
+    for x, y in data:
+        loss = F.cross_entropy(module(wb.distributed.part(x)), wb.distributed.part(y), reduction="sum")
+        (loss * wb.distributed.sum_weight(len(y))).backward()
+        method.step()
+        method.zero_grad()
+    if not second and wb.distributed.rank() == 0:
+        wb.save(path, method=method)
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
 def drift(watched):
     """Rank 1 changes one θ on its own."""
     model = perceptron()
@@ -182,6 +200,10 @@ def everything(folder):
     torch.set_num_threads(1)
     found = {name: result(name) for name in CASES}
     found |= {"bytes": counted_bytes(), "buffers": buffers_sent(), "other seed": other_seed(), "plain": plain_ddp()}
+    path = Path(folder) / "half.safetensors"
+    half(path, False)
+    dist.barrier()
+    found["second half"] = half(path, True)
     found |= {"drift": drift(False), "drift, watched": drift(True), "other budget": other_budget()}
     torch.save(found, Path(folder) / f"rank{dist.get_rank()}.pt")
     return 0

@@ -24,7 +24,8 @@ def ranks(tmp_path_factory):
         if not folder.exists():
             folder.mkdir()
             assert launch(rank_scenarios.everything, (str(folder),), 2) == 0
-    return [torch.load(folder / f"rank{number}.pt", weights_only=True) for number in (0, 1)]
+    found = [torch.load(folder / f"rank{number}.pt", weights_only=True) for number in (0, 1)]
+    return [{**one, "folder": folder} for one in found]
 
 
 @pytest.mark.parametrize("case", list(rank_scenarios.CASES))
@@ -66,6 +67,12 @@ def test_ranks_start_with_the_wiring_of_rank_0(ranks):
 
 def test_plain_ddp_and_names_of_layers(ranks):
     assert ranks[0]["plain"] == ["0", "2"]
+
+
+def test_a_checkpoint_of_two_processes_goes_on_in_one(ranks):
+    alone = rank_scenarios.half(ranks[0]["folder"] / "half.safetensors", True)
+    for name, value in ranks[0]["second half"].items():
+        torch.testing.assert_close(alone[name], value, rtol=1e-6, atol=1e-9)
 
 
 def test_a_rank_that_drifts_is_found_and_named(ranks):

@@ -21,7 +21,7 @@ def _killed(tmp_path, settings, number, seed):
     chance = random.Random(seed)
     out = tmp_path / f"killed-{number}"
     # Mostly while it trains, sometimes while it starts: both happen.
-    return kill_until_done(settings, out, lambda: chance.choice((0.02, 0.2, 1.0)) * chance.random() + 0.02), out
+    return kill_until_done(settings, out, lambda: chance.choice((0.02, 0.2, 0.5)) * chance.random() + 0.02), out
 
 
 def _whole(tmp_path, settings):

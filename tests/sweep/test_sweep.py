@@ -139,7 +139,7 @@ def test_real_runs(tmp_path, capsys):
 def test_a_killed_sweep_takes_its_runs_with_it_and_goes_on(tmp_path):
     """kill -9 while the second of three real runs is under way: no orphan, nothing repeated, the same end."""
     out = tmp_path / "out"
-    settings = ["--data", "digits", "--connectivity", "0.1", "--seed", "0", "1", "2", "--epochs", "1500", "--jobs", "1"]
+    settings = ["--data", "digits", "--connectivity", "0.1", "--seed", "0", "1", "2", "--epochs", "150", "--jobs", "1"]
     command = [sys.executable, "-m", "wirebound", "sweep", *settings, "--out", str(out), "--quiet"]
     with subprocess.Popen(command) as started:
         while not (out / "deep-r-0.1-s1.partial" / "metrics.jsonl").exists():
@@ -153,6 +153,6 @@ def test_a_killed_sweep_takes_its_runs_with_it_and_goes_on(tmp_path):
     assert [t["state"] for t in found["trials"]] == ["finished"] * 3
     assert found["groups"][0]["seeds"] == [0, 1, 2]
     assert not list(out.glob("*.partial"))
-    assert main(["train", *settings[:4], "--seed", "1", "--epochs", "1500", "--out", str(tmp_path / "x"), "--quiet"]) == 0
+    assert main(["train", *settings[:4], "--seed", "1", "--epochs", "150", "--out", str(tmp_path / "x"), "--quiet"]) == 0
     same = [(folder / "model.safetensors").read_bytes() for folder in (out / "deep-r-0.1-s1", tmp_path / "x")]
     assert same[0] == same[1]
