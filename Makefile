@@ -29,7 +29,7 @@ demo: setup
 test: setup-dev lint types sanitize quick
 
 lint: setup-dev
-	$(BIN)/ruff check src tests benchmarks setup.py
+	$(BIN)/ruff check src tests benchmarks examples setup.py
 
 types: setup-dev
 	$(BIN)/mypy

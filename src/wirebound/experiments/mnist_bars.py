@@ -41,8 +41,8 @@ class Row:
 
 
 ROWS = (
-    Row("paper-1.3", {"connectivity": 0.013, "epochs": 10}, "paper: 96.2 %"),
-    Row("paper-1.0", {"connectivity": 0.01, "epochs": 20}, "paper: 96.3 %"),
+    Row("paper-1.3", {"connectivity": 0.013, "epochs": 10}, "paper: 96.2 %", "paper", tuple(range(10))),
+    Row("paper-1.0", {"connectivity": 0.01, "epochs": 20}, "paper: 96.3 %", "paper", (0, 1, 2, 3, 4)),
     Row("paper-1.0-layer", {"connectivity": 0.01, "epochs": 20, "scope": "layer"}, "paper: 96.3 %"),
     Row("paper-1.0-uniform", {"connectivity": 0.01, "epochs": 20, "newborns": "uniform"}, "paper: 96.3 %"),
     Row("recommended-1.0", {"connectivity": 0.01}, "97.3 %; published record 97.64 %", "recommended", (0, 1, 2, 3, 4)),

@@ -9,7 +9,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     # experiments/mnist_choice.py holds the alternatives that were compared, results/mnist/choice what came out.
     "recommended": {
         "epochs": 30,
-        "lr": 0.7,
+        "lr": 1.4,
+        "batch_size": 20,
         "schedule": "cosine",
         "final_lr": 0.001,
         "init": "sparse-fan-in",
