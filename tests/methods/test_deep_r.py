@@ -13,7 +13,7 @@ from torch import nn
 import wirebound as wb
 
 OPTIMIZERS = {
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.5),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
     "nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3),
     "adam": lambda p: torch.optim.Adam(p, lr=0.02),
@@ -23,7 +23,7 @@ OPTIMIZERS = {
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05, initial_accumulator_value=0.1),
     "rprop": lambda p: torch.optim.Rprop(p, lr=0.01),
     "nadam": lambda p: torch.optim.NAdam(p, lr=0.01),
-    "adadelta": lambda p: torch.optim.Adadelta(p, lr=0.5),
+    "adadelta": lambda p: torch.optim.Adadelta(p, lr=5.0),
 }
 
 
@@ -215,8 +215,8 @@ def test_rates_per_layer_and_schedules(implementation):
         scheduler.step()
     cut = wiring.bounds[1]
     assert wiring.theta[:cut].eq(5.0).all()
-    assert torch.allclose(wiring.theta[cut:], torch.tensor(5.0 - 0.1 * (1 + 0.5 + 0.25)))
-    assert asked[::2] == [(1, 0.1), (2, 0.05), (3, 0.025)]
+    assert torch.allclose(wiring.theta[cut:], torch.tensor(5.0 - 0.5 * (1 + 0.5 + 0.25)))
+    assert asked[::2] == [(1, 0.5), (2, 0.25), (3, 0.125)]
 
 
 def test_noise_amplitude_is_eta_g(implementation):

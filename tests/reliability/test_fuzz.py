@@ -88,9 +88,14 @@ class CheckpointTarget(Target):
         self.folder.checkpoint.write_bytes(made)
         try:
             load_checkpoint(self.folder, self.config, self.method, "fused", 29)
-        finally:
+        except self.errors:
             for wiring in wb.wirings(self.method.model):
                 wiring.check()
+            if self.method.steps:  # the state was good, and what the run says of itself was not
+                self.method = self._method()
+            raise
+        for wiring in wb.wirings(self.method.model):
+            wiring.check()
         # What was accepted must be fit to train on, in the kernels that index memory by it.
         self.method.steps = min(self.method.steps, 1 << 40)
         with contextlib.suppress(ArithmeticError):  # huge numbers are finite numbers
