@@ -23,7 +23,7 @@ OPTIMIZERS = {
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05, initial_accumulator_value=0.1),
     "rprop": lambda p: torch.optim.Rprop(p, lr=0.01),
     "nadam": lambda p: torch.optim.NAdam(p, lr=0.01),
-    "adadelta": lambda p: torch.optim.Adadelta(p, lr=5.0),
+    "adamax": lambda p: torch.optim.Adamax(p, lr=0.02),
 }
 
 
