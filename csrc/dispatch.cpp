@@ -110,8 +110,27 @@ void wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int64_
                    shares, born, died, threads);
 }
 
+// ---- step ----------------------------------------------------------------------------------------------------------
+
+int64_t wb_step_f32(const wb_step* task, int threads) { return table().step_f32(task, threads); }
+
+int64_t wb_step_f64(const wb_step* task, int threads) { return table().step_f64(task, threads); }
+
 // ---- fused step ----------------------------------------------------------------------------------------------------
 
 int64_t wb_fused_steps_f32(const wb_fused_run* run, int32_t* status) { return table().fused_steps_f32(run, status); }
+
+// ---- stack ---------------------------------------------------------------------------------------------------------
+
+void wb_stack_forward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
+                          int64_t batch, float* kept, float* y, int64_t y_stride) {
+    table().stack_forward_f32(layers, n_layers, x, x_stride, batch, kept, y, y_stride);
+}
+
+void wb_stack_backward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
+                           int64_t batch, const float* kept, const float* dy, int64_t dy_stride, float* dx,
+                           int64_t dx_stride, float* const* gradients) {
+    table().stack_backward_f32(layers, n_layers, x, x_stride, batch, kept, dy, dy_stride, dx, dx_stride, gradients);
+}
 
 }  // extern "C"

@@ -6,6 +6,7 @@
 #include "fused_math.inc.cpp"
 #include "fused_sparse.inc.cpp"
 #include "fused_dense.inc.cpp"
+#include "fused_layer.inc.cpp"
 #include "fused_loss.inc.cpp"
 #include "fused_input.inc.cpp"
 
@@ -90,9 +91,8 @@ private:
         bool any_thin = false;
         int64_t column = 0;
         for (int64_t i = 0; i < spec.layers; ++i) {
-            constexpr int64_t kThin = 8;  // connections a column
             const int64_t end = column + spec.n_in[i];
-            const bool thin = spec.colptr[end] - spec.colptr[column] < kThin * spec.n_in[i] && end < INT32_MAX;
+            const bool thin = is_thin(spec.colptr[end] - spec.colptr[column], spec.n_in[i]) && end < INT32_MAX;
             wiring.is_thin.push_back(thin);
             wiring.first_column.push_back(column);
             any_thin |= thin;
@@ -119,6 +119,13 @@ private:
                           static_cast<int32_t>(column), wiring.gradient.get() + first};
     }
 
+    PanelLayer view_of(FusedLayer& layer) {
+        const wb_fused_layer& spec = *layer.spec;
+        return PanelLayer{spec.n_in, spec.n_out, spec.activation, spec.wiring < 0 ? spec.weight.data : nullptr,
+                          spec.bias.data, spec.wiring < 0 ? SparsePart{} : part_of(spec), layer.weight_gradient.get(),
+                          spec.bias.data ? layer.bias_gradient.get() : nullptr, layer.output.get(), layer.delta.get()};
+    }
+
     void prefetch(const int64_t* samples, int64_t count) const {
         const int64_t size = run_.x_is_bytes ? 1 : 4;
         prefetch_samples(static_cast<const char*>(run_.x), run_.x_stride * size, input_.n_in * size, samples, count);
@@ -133,15 +140,13 @@ private:
             if (layer.spec->wiring < 0) zero(layer.weight_gradient, layer.spec->n_in * layer.spec->n_out);
             if (layer.spec->bias.data) zero(layer.bias_gradient, layer.spec->n_out);
         }
-        const int64_t panels = (batch + 31) / 32, width = (batch + panels - 1) / panels;
+        const int64_t width = panel_samples(batch);
         double loss = 0;
         for (int64_t first = 0; first < batch; first += width) {
             const int64_t count = std::min(width, batch - first);
-            const int vectors = static_cast<int>((width + 7) / 8);
-            if (vectors == 1) loss += panel<1>(samples + first, count, batch);
-            else if (vectors == 2) loss += panel<2>(samples + first, count, batch);
-            else if (vectors == 3) loss += panel<3>(samples + first, count, batch);
-            else loss += panel<4>(samples + first, count, batch);
+            with_vectors(width, [&](auto vectors) {
+                loss += panel<decltype(vectors)::value>(samples + first, count, batch);
+            });
         }
         return loss / static_cast<double>(batch);
     }
@@ -156,18 +161,10 @@ private:
         gather<V>(samples, count);
         const float* x = input_.panel;
         for (FusedLayer& layer : layers_) {
-            const wb_fused_layer& spec = *layer.spec;
-            float* y = layer.output.get();
-            start_outputs<V>(spec.bias.data, spec.n_out, y);
-            if (spec.wiring < 0) {
-                forward_dense<V>(spec.weight.data, spec.n_in, spec.n_out, x, y);
-            } else {
-                const SparsePart part = part_of(spec);
-                if (&layer != &layers_[0]) layer.ranges.assign(1, Range{0, part.connections});
-                forward_sparse<V>(part, layer.ranges, x, y);
-            }
-            activate(spec.activation, y, spec.n_out * V * 8);
-            x = y;
+            const PanelLayer view = view_of(layer);
+            if (&layer != &layers_[0]) layer.ranges.assign(1, Range{0, view.part.connections});
+            forward_layer<V>(view, layer.ranges, x);
+            x = view.output;
         }
         const FusedLayer& last = layers_.back();
         const int64_t n_out = last.spec->n_out;
@@ -176,17 +173,9 @@ private:
                 ? cross_entropy<V>(x, n_out, samples, count, run_.labels, batch, last.delta.get())
                 : mean_square<V>(x, n_out, samples, count, run_.targets, run_.target_stride, batch, last.delta.get());
         for (size_t i = layers_.size(); i-- > 0;) {
-            FusedLayer& layer = layers_[i];
-            const wb_fused_layer& spec = *layer.spec;
-            float* dy = layer.delta.get();
-            activate_backward(spec.activation, layer.output.get(), dy, spec.n_out * V * 8);
             const float* in = i > 0 ? layers_[i - 1].output.get() : input_.panel;
             float* dx = i > 0 ? layers_[i - 1].delta.get() : nullptr;
-            if (spec.bias.data) backward_bias<V>(spec.n_out, dy, layer.bias_gradient.get());
-            if (spec.wiring < 0)
-                backward_dense<V>(spec.weight.data, spec.n_in, spec.n_out, in, dy, layer.weight_gradient.get(), dx);
-            else
-                backward_sparse<V>(part_of(spec), layer.ranges, in, dy, dx);
+            backward_layer<V>(view_of(layers_[i]), layers_[i].ranges, in, dx);
         }
         return loss;
     }

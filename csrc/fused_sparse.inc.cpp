@@ -15,6 +15,10 @@ struct SparsePart {
     float* gradient;
 };
 
+// Connections a column, below which a layer is thin.
+constexpr int64_t kThinColumn = 8;
+WB_INLINE bool is_thin(int64_t connections, int64_t n_in) { return connections < kThinColumn * n_in; }
+
 struct Range {
     int64_t begin, end;
 };

@@ -40,7 +40,9 @@ namespace WB_ISA {
 #include "random.inc.cpp"
 #include "update.inc.cpp"
 #include "rewire.inc.cpp"
+#include "step.inc.cpp"
 #include "fused.inc.cpp"
+#include "stack.inc.cpp"
 
 static KernelTable make_table() {
     KernelTable table;
@@ -49,7 +51,9 @@ static KernelTable make_table() {
     fill_random(table);
     fill_update(table);
     fill_rewire(table);
+    fill_step(table);
     fill_fused(table);
+    fill_stack(table);
     return table;
 }
 

@@ -32,8 +32,16 @@ struct KernelTable {
     // rewire
     WB_FIELD(rewire);
 
+    // step
+    WB_FIELD(step_f32);
+    WB_FIELD(step_f64);
+
     // fused step
     WB_FIELD(fused_steps_f32);
+
+    // stack
+    WB_FIELD(stack_forward_f32);
+    WB_FIELD(stack_backward_f32);
 };
 
 }  // namespace wb

@@ -256,31 +256,37 @@ static BiasCorrection<T>& bias_correction(const wb_rule& rule) {
     return table;
 }
 
+// All n connections; `dead` receives the sorted indices of the dead. True if a theta is not finite.
 template <class T>
-static int64_t update(const wb_rule* rule, int64_t n, T* theta, const T* gradient, T* moment1, T* moment2, T* moment2_max,
-                      const int32_t* born, const wb_walk* walks, int64_t n_walks, int64_t* dead, int64_t capacity,
-                      int32_t* not_finite, int threads) {
-    const UpdateArrays<T> arrays{theta, gradient, moment1, moment2, moment2_max, born};
-    const BiasCorrection<T>& table = bias_correction<T>(*rule);
+static bool update_all(const wb_rule& rule, const UpdateArrays<T>& arrays, int64_t n, const wb_walk* walks,
+                       int64_t n_walks, int threads, std::vector<int64_t>& dead) {
+    const BiasCorrection<T>& table = bias_correction<T>(rule);
     constexpr int64_t kSmallestChunk = 64 * kUpdateBlock;
     const int64_t wanted = threads > 1 ? 2 * static_cast<int64_t>(threads) : 1;
     const int64_t blocks = (n + kUpdateBlock - 1) / kUpdateBlock;
     const int64_t chunk = std::max(kSmallestChunk, (blocks + wanted - 1) / wanted * kUpdateBlock);
     const int64_t chunks = (n + chunk - 1) / chunk;
+    dead.clear();
+    if (chunks == 1) return update_chunk<T>(rule, arrays, table, 0, n, walks, n_walks, dead);
     std::vector<std::vector<int64_t>> found(static_cast<size_t>(chunks));
     std::atomic<bool> bad{false};
     parallel_for(threads, chunks, [&](int64_t i) {
         const int64_t from = i * chunk, to = std::min(from + chunk, n);
-        if (update_chunk<T>(*rule, arrays, table, from, to, walks, n_walks, found[static_cast<size_t>(i)])) bad = true;
+        if (update_chunk<T>(rule, arrays, table, from, to, walks, n_walks, found[static_cast<size_t>(i)])) bad = true;
     });
-    *not_finite = bad;
-    int64_t count = 0;
-    for (const auto& part : found) {
-        for (int64_t k : part) {
-            if (count < capacity) dead[count] = k;
-            ++count;
-        }
-    }
+    for (const auto& part : found) dead.insert(dead.end(), part.begin(), part.end());
+    return bad;
+}
+
+template <class T>
+static int64_t update(const wb_rule* rule, int64_t n, T* theta, const T* gradient, T* moment1, T* moment2, T* moment2_max,
+                      const int32_t* born, const wb_walk* walks, int64_t n_walks, int64_t* dead, int64_t capacity,
+                      int32_t* not_finite, int threads) {
+    static thread_local std::vector<int64_t> found;
+    const UpdateArrays<T> arrays{theta, gradient, moment1, moment2, moment2_max, born};
+    *not_finite = update_all<T>(*rule, arrays, n, walks, n_walks, threads, found);
+    const int64_t count = static_cast<int64_t>(found.size());
+    std::copy_n(found.begin(), std::min(count, capacity), dead);
     return count;
 }
 

@@ -125,6 +125,36 @@ WB_API void wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, const
                       uint64_t seed, int32_t wiring_index, int64_t step, const double* shares, int64_t* born,
                       int64_t* died, int threads);
 
+// ---- step ----------------------------------------------------------------------------------------------------------
+
+// A whole step of Algorithm 1 for one wiring: wb_update, then wb_rewire for who died in it.
+typedef struct wb_step {
+    wb_rule rule;        // its seed and step are also those of the rewiring
+    int64_t budget, layers;
+    const int64_t* n_in;
+    const int64_t* n_out;
+    int64_t* colptr;
+    int32_t* code;
+    void* theta;         // float or double, as are the next four
+    const void* gradient;
+    void* moment1;
+    void* moment2;
+    void* moment2_max;
+    const int32_t* birth;  // the step in which each connection was born, or null
+    const wb_walk* walks;
+    int64_t n_walks;
+    const wb_rider* riders;  // all that moves along: theta, and whatever the optimiser keeps
+    int64_t n_riders;
+    const double* shares;
+    int64_t* born;       // out, [layers]
+    int64_t* died;       // out, [layers]
+    int32_t wiring_index;
+} wb_step;
+
+// Returns how many were replaced, or -1 if a theta is not finite; nothing is rewired then.
+WB_API int64_t wb_step_f32(const wb_step* task, int threads);
+WB_API int64_t wb_step_f64(const wb_step* task, int threads);
+
 // ---- fused step ----------------------------------------------------------------------------------------------------
 // Whole training steps of a stack of layers, on one thread: forward, loss, backward, update, rewiring. The numbers are
 // those of the separate kernels up to rounding, and the random numbers are the same.
@@ -202,6 +232,30 @@ typedef struct wb_fused_run {
 // Returns the number of steps taken. *status says why it stopped early: WB_LOSS_NOT_FINITE, at a step whose loss is
 // written but nothing else, or WB_THETA_NOT_FINITE, after a step that was not rewired.
 WB_API int64_t wb_fused_steps_f32(const wb_fused_run* run, int32_t* status);
+
+// ---- stack ---------------------------------------------------------------------------------------------------------
+// Forward and backward of sparse layers that follow each other, in one call each, on one thread.
+
+typedef struct wb_stack_layer {
+    int64_t n_in, n_out;    // n_in is n_out of the layer before
+    const int64_t* colptr;  // at the layer's first column
+    const int32_t* code;    // of the whole wiring, unlike in a layer view
+    const float* theta;     // likewise
+    const float* bias;      // [n_out], or null
+    int32_t activation;     // WB_IDENTITY, WB_RELU, WB_TANH or WB_SIGMOID
+} wb_stack_layer;
+
+// x and y are row-major as for the linear kernels. kept receives every layer's output for the backward pass. It is as
+// large as the sum of n_out, times the batch rounded up: to n = ceil(batch / 32) panels of the same multiple of 8 samples.
+WB_API void wb_stack_forward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
+                                 int64_t batch, float* kept, float* y, int64_t y_stride);
+
+// Gradients, from x and kept as the forward pass had and left them; dx may be null. The first n_layers of `gradients`
+// point at the gradient of the theta of each layer's whole wiring, of which the layer's part is overwritten (a part that
+// occurs twice gets the sum). As many follow for the biases, null for none.
+WB_API void wb_stack_backward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
+                                  int64_t batch, const float* kept, const float* dy, int64_t dy_stride, float* dx,
+                                  int64_t dx_stride, float* const* gradients);
 
 #ifdef __cplusplus
 }

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, optim
+from torch import Tensor, nn, optim
 
-from wirebound.ops.rule import Kind, Rule, State
+from wirebound.ops.rule import NO_STATE, Kind, Rule, State
 from wirebound.wiring import Wiring
 
 _OWN_RULES: dict[type[optim.Optimizer], Kind] = {
@@ -19,6 +19,9 @@ _OWN_RULES: dict[type[optim.Optimizer], Kind] = {
     optim.Adam: Kind.ADAM,
     optim.AdamW: Kind.ADAM,
 }
+# What of a parameter group each rule depends on.
+_SGD = ("lr", "momentum", "dampening", "nesterov", "weight_decay", "maximize")
+_ADAM = ("lr", "weight_decay", "betas", "eps", "maximize")
 
 
 class Bridge:
@@ -30,15 +33,18 @@ class Bridge:
         self.optimizer = optimizer
         self.wirings = wirings
         self.kind = _OWN_RULES.get(type(optimizer), Kind.NONE)
+        self._rules: dict[int, tuple[tuple[Any, ...], Rule]] = {}
         self.born: list[Tensor] = []  # the step in which each connection was born, for Adam's bias correction
         if self.kind is Kind.ADAM:
             self.born = [torch.zeros(w.budget, dtype=torch.int32, device=w.theta.device) for w in wirings]
 
     def group(self, wiring: Wiring) -> dict[str, Any]:
         """The optimiser's parameter group that holds this wiring's θ."""
+        theta = wiring.theta
         for group in self.optimizer.param_groups:
-            if any(p is wiring.theta for p in group["params"]):
-                return group
+            for parameter in group["params"]:
+                if parameter is theta:
+                    return group
         raise ValueError("the wiring's parameter is no longer in the optimiser")
 
     def step_torch(self) -> None:
@@ -46,27 +52,48 @@ class Bridge:
         if self.kind is Kind.NONE:
             self.optimizer.step()
             return
-        grads = [w.theta.grad for w in self.wirings]
-        for wiring in self.wirings:
-            wiring.theta.grad = None
+        thetas = [wiring.theta for wiring in self.wirings]
+        if not self._has_other_work(thetas):
+            # What torch's lr schedulers note when step() is called; they warn if it never was.
+            self.optimizer._opt_called = True  # type: ignore[attr-defined]
+            return
+        grads = [theta.grad for theta in thetas]
+        for theta in thetas:
+            theta.grad = None
         try:
-            if self._has_other_work():
-                self.optimizer.step()
-            else:
-                # What torch's lr schedulers note when step() is called; they warn if it never was.
-                self.optimizer._opt_called = True  # type: ignore[attr-defined]
+            self.optimizer.step()
         finally:
-            for wiring, grad in zip(self.wirings, grads, strict=True):
-                wiring.theta.grad = grad
+            for theta, grad in zip(thetas, grads, strict=True):
+                theta.grad = grad
 
-    def _has_other_work(self) -> bool:
+    def _has_other_work(self, thetas: list[nn.Parameter]) -> bool:
         """Whether anything but θ has a gradient, or anyone waits for the optimiser's step to be called."""
         if self.optimizer._optimizer_step_pre_hooks or self.optimizer._optimizer_step_post_hooks:
             return True
-        return any(p.grad is not None for group in self.optimizer.param_groups for p in group["params"])
+        ours = [id(theta) for theta in thetas]
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and id(parameter) not in ours:
+                    return True
+        return False
 
     def rule(self, number: int, group: dict[str, Any]) -> Rule:
-        """The numbers of this step, from the group as a scheduler has left it."""
+        """The numbers of this step, from the group as a scheduler has left it; the same object while they last."""
+        if self.kind is Kind.SGD:
+            fresh = bool(group["momentum"]) and self._torch_state(number).get("momentum_buffer") is None
+            key = (fresh, *map(group.__getitem__, _SGD))
+        elif self.kind is Kind.ADAM:
+            key = (False, *map(group.__getitem__, _ADAM), group.get("decoupled_weight_decay"))
+        else:
+            key = (False, group["lr"])
+        known = self._rules.get(number)
+        if known is None or known[0] != key:
+            # A rate may be a tensor that is changed in place: only its number can be compared with the next step's.
+            key = tuple(float(value) if isinstance(value, Tensor) else value for value in key)
+            known = self._rules[number] = (key, self._rule(group, key[0]))
+        return known[1]
+
+    def _rule(self, group: dict[str, Any], fresh: bool) -> Rule:
         lr = float(group["lr"])
         if self.kind is Kind.SGD:
             return Rule(
@@ -77,7 +104,7 @@ class Bridge:
                 nesterov=group["nesterov"],
                 weight_decay=float(group["weight_decay"]),
                 maximize=group["maximize"],
-                fresh=self.optimizer.state[self.wirings[number].theta].get("momentum_buffer") is None,
+                fresh=fresh,
             )
         if self.kind is Kind.ADAM:
             beta1, beta2 = group["betas"]
@@ -93,29 +120,30 @@ class Bridge:
             )
         return Rule(Kind.NONE, lr=lr)
 
+    def _torch_state(self, number: int) -> dict[str, Any]:
+        return self.optimizer.state[self.wirings[number].theta]
+
     def state(self, number: int, group: dict[str, Any]) -> State:
         """torch's tensors for the θ of a wiring, made as torch makes them if this is the first step."""
+        if self.kind is Kind.NONE or (self.kind is Kind.SGD and not group["momentum"]):
+            return NO_STATE
         theta = self.wirings[number].theta
         state = self.optimizer.state[theta]
         if self.kind is Kind.SGD:
-            if not group["momentum"]:
-                return State()
             if state.get("momentum_buffer") is None:
                 state["momentum_buffer"] = torch.zeros_like(theta, requires_grad=False)
             return State(momentum=state["momentum_buffer"])
-        if self.kind is Kind.ADAM:
-            if "step" not in state:
-                state["step"] = torch.tensor(0.0)
-                for name in ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ())):
-                    state[name] = torch.zeros_like(theta, requires_grad=False)
-            state["step"] += 1
-            return State(
-                exp_avg=state["exp_avg"],
-                exp_avg_sq=state["exp_avg_sq"],
-                max_exp_avg_sq=state.get("max_exp_avg_sq"),
-                born=self.born[number],
-            )
-        return State()
+        if "step" not in state:
+            state["step"] = torch.tensor(0.0)
+            for name in ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ())):
+                state[name] = torch.zeros_like(theta, requires_grad=False)
+        state["step"] += 1
+        return State(
+            exp_avg=state["exp_avg"],
+            exp_avg_sq=state["exp_avg_sq"],
+            max_exp_avg_sq=state.get("max_exp_avg_sq"),
+            born=self.born[number],
+        )
 
     def riders(self, number: int, group: dict[str, Any], step: int) -> list[tuple[Tensor, float]]:
         """The arrays that move with their connections, and what a newborn has there."""

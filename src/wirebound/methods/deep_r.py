@@ -25,14 +25,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import Tensor, nn, optim
+from torch import nn, optim
 
 from wirebound import ops
 from wirebound.core import schedule
-from wirebound.core.schedule import Rate
+from wirebound.core.schedule import Rate, Scalar
 from wirebound.methods.bridge import Bridge
 from wirebound.methods.method import Method, StepInfo, require_parameters, require_wirings
-from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import Walk
 from wirebound.wiring import Wiring
 
@@ -51,22 +50,25 @@ def deep_r_step(
     shares: list[float] | None,
 ) -> tuple[list[int], list[int]]:
     """Algorithm 1 for one wiring, after torch has stepped the rest of the model; (born, died) of each layer."""
-    dead: Tensor = ops.update_(
-        wiring.theta.detach(),
-        wiring.theta.grad,
+    theta = wiring.theta
+    born, died = ops.step_(
+        wiring.geometry,
+        wiring.colptr,
+        wiring.code,
+        theta,
+        theta.grad,
         bridge.rule(number, group),
         bridge.state(number, group),
         walks,
+        bridge.riders(number, group, step),
         wiring.seed,
-        stream_of(Stream.NOISE, wiring.index),
+        wiring.index,
         step,
-        sign_bound=True,
+        shares,
         clamp=not rewire,
     )
-    if not dead.numel():
-        none = [0] * len(wiring.layers)
-        return none, none
-    return wiring.rewire_(dead, bridge.riders(number, group, step), step, shares)
+    wiring.moved(born, died)
+    return born, died
 
 
 class DeepR(Method):
@@ -106,6 +108,8 @@ class DeepR(Method):
         self.l1 = schedule.per_layer("l1", l1, names)
         self.temperature = schedule.per_layer("temperature", temperature, names)
         self.rates_are_one = all(not isinstance(rate, Sequence | Mapping) for rate in (l1, temperature))
+        self._rates_move = any(schedule.changes_with_step(rate) for rate in (*self.l1, *self.temperature))
+        self._walks: dict[int, tuple[tuple[float, tuple[Scalar, Scalar]], list[Walk]]] = {}
         self.rewire_every = rewire_every
         self.newborns = newborns
         self.shares = self._initial_shares()
@@ -122,16 +126,32 @@ class DeepR(Method):
         ]
 
     def walks(self, wiring: Wiring, first_layer: int, step: int, lr: float) -> list[Walk]:
-        """ηα and √(2ηT) of this step: one walk for all connections, or one for each layer where layers differ."""
-        values = []
-        for i in range(first_layer, first_layer + (1 if self.rates_are_one else len(wiring.layers))):
-            l1 = schedule.at("l1", self.l1[i], step, lr)
-            temperature = schedule.at("temperature", self.temperature[i], step, lr)
-            values.append((lr * l1, math.sqrt(2 * lr * temperature)))
-        if self.rates_are_one or all(value == values[0] for value in values):
+        """ηα and √(2ηT) of this step: one walk for all connections, or one for each layer where layers differ.
+
+        The very list of the last step if nothing in it has changed.
+        """
+        if not self.rates_are_one:
+            return self._walks_by_layer(wiring, first_layer, step, lr)
+        rates = (self.l1[first_layer], self.temperature[first_layer])
+        known = self._walks.get(first_layer)
+        if known is None or known[0] != (lr, rates) or self._rates_move:
+            walk = Walk(0, wiring.budget, *self._walk(*rates, step, lr))
+            known = self._walks[first_layer] = ((lr, rates), [walk])
+        return known[1]
+
+    def _walks_by_layer(self, wiring: Wiring, first_layer: int, step: int, lr: float) -> list[Walk]:
+        layers = range(first_layer, first_layer + len(wiring.layers))
+        values = [self._walk(self.l1[i], self.temperature[i], step, lr) for i in layers]
+        if all(value == values[0] for value in values):
             return [Walk(0, wiring.budget, *values[0])]
         bounds = wiring.bounds
         return [Walk(bounds[i], bounds[i + 1], *value) for i, value in enumerate(values)]
+
+    @staticmethod
+    def _walk(l1: Scalar, temperature: Scalar, step: int, lr: float) -> tuple[float, float]:
+        """ηα and √(2ηT)."""
+        eta_t = lr * schedule.at("temperature", temperature, step, lr)
+        return lr * schedule.at("l1", l1, step, lr), math.sqrt(2 * eta_t)
 
     def step(self) -> StepInfo:
         self.steps += 1
@@ -146,15 +166,9 @@ class DeepR(Method):
             else:
                 group = self.bridge.group(wiring)
                 walks = self.walks(wiring, first_layer, self.steps, float(group["lr"]))
+                shares = self.shares[number]
                 born, _ = deep_r_step(
-                    wiring,
-                    self.bridge,
-                    number,
-                    group,
-                    walks,
-                    self.steps,
-                    rewire=rewire,
-                    shares=self.shares[number],
+                    wiring, self.bridge, number, group, walks, self.steps, rewire=rewire, shares=shares
                 )
             active += wiring.layer_active
             rewired += born

@@ -3,6 +3,7 @@
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.part import SparseLayer, sparse_layers, wirings
 from wirebound.nn.sparsify import sparsify
+from wirebound.nn.stack import SparseSequential
 from wirebound.nn.to_dense import to_dense
 
-__all__ = ["SparseLayer", "SparseLinear", "sparse_layers", "sparsify", "to_dense", "wirings"]
+__all__ = ["SparseLayer", "SparseLinear", "SparseSequential", "sparse_layers", "sparsify", "to_dense", "wirings"]

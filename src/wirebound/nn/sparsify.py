@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.part import replace_modules
+from wirebound.nn.stack import with_runs
 from wirebound.ops import philox
 from wirebound.ops.layout import Geometry
 from wirebound.ops.philox import Stream, stream_of
@@ -86,7 +87,7 @@ def sparsify(
             replacement[id(member.module)] = _sparse_twin(member.module, wiring, part)
     model = replace_modules(model, replacement)
     _materialise(model, torch.device("cpu" if device is None else device))
-    return model
+    return with_runs(model)
 
 
 def _matcher(patterns: Pattern | Iterable[Pattern]) -> Callable[[str, nn.Module], bool]:

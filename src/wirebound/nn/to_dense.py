@@ -7,6 +7,7 @@ import copy
 from torch import nn
 
 from wirebound.nn.part import replace_modules, sparse_layers
+from wirebound.nn.stack import without_runs
 
 
 def to_dense(model: nn.Module) -> nn.Module:
@@ -14,7 +15,7 @@ def to_dense(model: nn.Module) -> nn.Module:
 
     Dense by nature: it allocates every matrix in full.
     """
-    model = copy.deepcopy(model)
+    model = without_runs(copy.deepcopy(model))
     twins = {
         id(layer): layer.dense_twin().train(layer.training) for _, layer in sparse_layers(model)
     }

@@ -13,7 +13,16 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from wirebound.ops import native, native_random, philox, reference_linear, reference_rewire, reference_update
+from wirebound.ops import (
+    native,
+    native_random,
+    native_step,
+    philox,
+    reference_linear,
+    reference_rewire,
+    reference_step,
+    reference_update,
+)
 from wirebound.ops.layout import Geometry, LayerIndex
 from wirebound.ops.rule import Kind, Rule, State, Walk
 
@@ -27,10 +36,12 @@ __all__ = [
     "linear_backward",
     "linear_forward",
     "native_available",
+    "native_in_use",
     "negative_signs",
     "normals",
     "rewire_",
     "sample_sorted",
+    "step_",
     "update_",
     "use",
     "uses_native",
@@ -56,6 +67,11 @@ def use(implementation: str) -> Iterator[None]:
         yield
     finally:
         _allowed = before
+
+
+def native_in_use() -> bool:
+    """Whether the C++ kernels are there and not switched off."""
+    return _allowed and native.available()
 
 
 def uses_native(tensor: Tensor) -> bool:
@@ -137,3 +153,30 @@ def rewire_(
     """Replace the dead by newborns, in place, all arrays along; (born, died) of each layer."""
     implementation = native if uses_native(riders[0][0]) else reference_rewire
     return implementation.rewire_(geometry, colptr, code, riders, dead, seed, wiring_index, step, shares)
+
+
+def step_(
+    geometry: Geometry,
+    colptr: Tensor,
+    code: Tensor,
+    theta: Tensor,
+    grad: Tensor | None,
+    rule: Rule,
+    state: State,
+    walks: Sequence[Walk],
+    riders: Sequence[tuple[Tensor, float]],
+    seed: int,
+    wiring_index: int,
+    step: int,
+    shares: Sequence[float] | None,
+    *,
+    clamp: bool,
+) -> tuple[list[int], list[int]]:
+    """``update_`` and then ``rewire_`` for who died, in place; (born, died) of each layer.
+
+    ``riders`` are what moves along beside θ.
+    """
+    implementation = native_step if uses_native(theta) else reference_step
+    return implementation.step_(
+        geometry, colptr, code, theta, grad, rule, state, walks, riders, seed, wiring_index, step, shares, clamp=clamp
+    )

@@ -47,8 +47,13 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
         None,
         [LONG, LONG, *[POINTER] * 5, LONG, POINTER, LONG, ULONG, INT, LONG, *[POINTER] * 3, INT],
     ),
+    # step: task, threads
+    "wb_step_{}": (LONG, [POINTER, INT]),
     # fused step: run, status
     "wb_fused_steps_f32": (LONG, [POINTER, POINTER]),
+    # stack: layers, n, x, batch, kept, y / layers, n, x, batch, kept, dy, dx, gradients
+    "wb_stack_forward_f32": (None, [POINTER, LONG, *ROWS, LONG, POINTER, *ROWS]),
+    "wb_stack_backward_f32": (None, [POINTER, LONG, *ROWS, LONG, POINTER, *ROWS, *ROWS, POINTER]),
 }
 
 

@@ -27,22 +27,22 @@ def available() -> bool:
     return _LIBRARY is not None
 
 
-def _functions(name: str) -> dict[torch.dtype, Any]:
+def functions(name: str) -> dict[torch.dtype, Any]:
     return {dtype: getattr(_LIBRARY, f"{name}_{suffix}", None) for dtype, suffix in _SUFFIX.items()}
 
 
 # Looked up once: at small batches a step is mostly the overhead of its calls.
-_LINEAR_FORWARD = _functions("wb_linear_forward")
-_LINEAR_BACKWARD = _functions("wb_linear_backward")
-_UPDATE = _functions("wb_update")
-_DEAD = _functions("wb_dead")
+_LINEAR_FORWARD = functions("wb_linear_forward")
+_LINEAR_BACKWARD = functions("wb_linear_backward")
+_UPDATE = functions("wb_update")
+_DEAD = functions("wb_dead")
 
 
-def _address(tensor: Tensor | None) -> int | None:
+def address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def _row_major(tensor: Tensor) -> Tensor:
+def row_major(tensor: Tensor) -> Tensor:
     """The tensor itself if its rows are contiguous, as the kernels read it; else a copy."""
     return tensor if tensor.stride(1) == 1 and tensor.stride(0) >= tensor.shape[1] else tensor.contiguous()
 
@@ -50,7 +50,7 @@ def _row_major(tensor: Tensor) -> Tensor:
 def linear_forward(
     x: Tensor, theta: Tensor, index: LayerIndex, n_out: int, bias: Tensor | None
 ) -> Tensor:
-    x = _row_major(x)
+    x = row_major(x)
     batch, n_in = x.shape
     y = x.new_empty(batch, n_out)
     _LINEAR_FORWARD[theta.dtype](
@@ -64,7 +64,7 @@ def linear_forward(
         index.colptr.data_ptr() + 8 * index.first,
         index.code.data_ptr() + 4 * index.start,
         theta.data_ptr(),
-        _address(bias),
+        address(bias),
         torch.get_num_threads(),
     )
     return y
@@ -78,7 +78,7 @@ def linear_backward(
     need_dx: bool,
     need_dtheta: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
-    x, dy = _row_major(x), _row_major(dy)
+    x, dy = row_major(x), row_major(dy)
     batch, n_in = x.shape
     dx = torch.empty_like(x, memory_format=torch.contiguous_format) if need_dx else None
     dtheta = torch.empty_like(theta) if need_dtheta else None
@@ -87,9 +87,9 @@ def linear_backward(
         x.stride(0),
         dy.data_ptr(),
         dy.stride(0),
-        _address(dx),
+        address(dx),
         n_in,
-        _address(dtheta),
+        address(dtheta),
         batch,
         n_in,
         dy.shape[1],
@@ -147,11 +147,11 @@ def update_(
         ctypes.byref(c_rule),
         count,
         theta.data_ptr(),
-        _address(grad),
-        _address(first_moment),
-        _address(state.exp_avg_sq),
-        _address(state.max_exp_avg_sq),
-        _address(state.born),
+        address(grad),
+        address(first_moment),
+        address(state.exp_avg_sq),
+        address(state.max_exp_avg_sq),
+        address(state.born),
         c_walks,
         len(walks),
         dead.data_ptr(),
@@ -168,14 +168,16 @@ def update_(
     return dead[:found] if found else _NONE
 
 
-def _bits(value: float, dtype: torch.dtype) -> int:
+def fill_bits(value: float, dtype: torch.dtype) -> int:
     """A number of this dtype as the integer with the same bytes."""
+    if not dtype.is_floating_point:
+        return int(value)
     number = torch.tensor([value], dtype=dtype)
     return int(number.view(torch.int32 if number.element_size() == 4 else torch.int64))
 
 
 @functools.lru_cache(maxsize=256)
-def _c_shapes(geometry: Geometry) -> tuple[Any, Any, Any]:
+def c_shapes(geometry: Geometry) -> tuple[Any, Any, Any]:
     """An array type with one integer for each layer, and the shapes in it."""
     longs = ctypes.c_int64 * geometry.layers
     return longs, longs(*geometry.n_in), longs(*geometry.n_out)
@@ -193,9 +195,9 @@ def rewire_(
     shares: Sequence[float] | None,
 ) -> tuple[list[int], list[int]]:
     layers = geometry.layers
-    longs, n_in, n_out = _c_shapes(geometry)
+    longs, n_in, n_out = c_shapes(geometry)
     c_riders = (structs.Rider * len(riders))(
-        *(structs.Rider(t.data_ptr(), t.element_size(), _bits(fill, t.dtype) if fill else 0) for t, fill in riders)
+        *(structs.Rider(t.data_ptr(), t.element_size(), fill_bits(fill, t.dtype) if fill else 0) for t, fill in riders)
     )
     born, died = longs(), longs()
     assert _LIBRARY is not None

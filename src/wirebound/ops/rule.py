@@ -46,6 +46,9 @@ class State:
     born: Tensor | None = None
 
 
+NO_STATE = State()
+
+
 class Walk(NamedTuple):
     """The rest of the line of Algorithm 1, for connections first .. last: − ηα + √(2ηT) ν."""
 

@@ -41,6 +41,34 @@ class Rider(Structure):
     _fields_ = (("data", c_void_p), ("size", c_int64), ("fill", c_int64))
 
 
+class Step(Structure):
+    """wb_step: a whole step of one wiring."""
+
+    _fields_ = (
+        ("rule", Rule),
+        ("budget", c_int64),
+        ("layers", c_int64),
+        ("n_in", c_void_p),
+        ("n_out", c_void_p),
+        ("colptr", c_void_p),
+        ("code", c_void_p),
+        ("theta", c_void_p),
+        ("gradient", c_void_p),
+        ("moment1", c_void_p),
+        ("moment2", c_void_p),
+        ("moment2_max", c_void_p),
+        ("birth", c_void_p),
+        ("walks", c_void_p),
+        ("n_walks", c_int64),
+        ("riders", c_void_p),
+        ("n_riders", c_int64),
+        ("shares", c_void_p),
+        ("born", c_void_p),
+        ("died", c_void_p),
+        ("wiring_index", c_int32),
+    )
+
+
 class Parameter(Structure):
     """wb_parameter: a dense parameter and its optimiser state."""
 
@@ -121,4 +149,18 @@ class FusedRun(Structure):
         ("loss", c_void_p),
         ("born", c_void_p),
         ("born_stride", c_int64),
+    )
+
+
+class StackLayer(Structure):
+    """wb_stack_layer: a sparse layer and the function behind it."""
+
+    _fields_ = (
+        ("n_in", c_int64),
+        ("n_out", c_int64),
+        ("colptr", c_void_p),
+        ("code", c_void_p),
+        ("theta", c_void_p),
+        ("bias", c_void_p),
+        ("activation", c_int32),
     )

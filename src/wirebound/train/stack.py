@@ -11,8 +11,8 @@ from torch import nn, optim
 from wirebound import ops
 from wirebound.methods import DeepR, Dense, Fixed, Method
 from wirebound.nn.linear import SparseLinear
+from wirebound.nn.stack import ACTIVATIONS, SparseSequential
 
-ACTIVATIONS: dict[type[nn.Module], int] = {nn.Identity: 0, nn.ReLU: 1, nn.Tanh: 2, nn.Sigmoid: 3}
 _HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
@@ -33,7 +33,7 @@ class StackLayer:
 
 def read_stack(model: nn.Module) -> list[StackLayer] | str:
     """The layers of a plain stack, or why the model is none."""
-    if type(model) is not nn.Sequential:
+    if type(model) not in (nn.Sequential, SparseSequential):
         return f"the model is a {type(model).__name__}, not a plain nn.Sequential"
     layers: list[StackLayer] = []
     for name, module in model.named_children():

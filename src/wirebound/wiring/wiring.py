@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,8 @@ from wirebound.core import mapping
 from wirebound.ops import philox
 from wirebound.ops.layout import Geometry, LayerIndex, rows_of
 from wirebound.wiring import init as initial
+
+T = TypeVar("T")
 
 
 class WiringError(RuntimeError):
@@ -41,6 +43,23 @@ class LayerShape:
         return self.n_out * self.n_in
 
 
+class _Registered(Generic[T]):
+    """A parameter or buffer of a module as an attribute, past ``nn.Module.__getattr__``: it is asked for several times
+    in a step, and the long way takes longer than the arithmetic of a small one."""
+
+    def __init__(self, registry: str) -> None:
+        self.registry = registry
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, module: nn.Module, owner: type) -> T:
+        try:
+            return cast(T, module.__dict__[self.registry][self.name])
+        except KeyError:
+            raise AttributeError(f"{owner.__name__} has no {self.name!r} yet") from None
+
+
 class Wiring(nn.Module):
     """One budget of connections over ``layers``.
 
@@ -53,9 +72,9 @@ class Wiring(nn.Module):
         gain: factor on that scale.
     """
 
-    theta: nn.Parameter
-    code: Tensor
-    colptr: Tensor
+    theta = _Registered[nn.Parameter]("_parameters")
+    code = _Registered[Tensor]("_buffers")
+    colptr = _Registered[Tensor]("_buffers")
     initial_counts: Tensor
     identity: Tensor  # seed, index: the constant signs follow from them, so they are part of the state
 
@@ -115,7 +134,7 @@ class Wiring(nn.Module):
         self, positions: Tensor, negative: Tensor, theta: Tensor, counts: Sequence[int], seed: int, index: int
     ) -> None:
         code, colptr = initial.build_index(self.geometry, positions, negative)
-        self.theta = nn.Parameter(theta)
+        self.register_parameter("theta", nn.Parameter(theta))
         self.register_buffer("code", code)
         self.register_buffer("colptr", colptr)
         self.register_buffer("initial_counts", torch.tensor(counts, dtype=torch.int64))
@@ -184,8 +203,7 @@ class Wiring(nn.Module):
         All layers of a wiring share one split of θ in each forward pass, so that its backward is one concatenation
         instead of a K-long tensor of zeros for every layer.
         """
-        theta = self._parameters["theta"]
-        assert theta is not None
+        theta = self.theta
         if len(self.layers) == 1:
             return theta
         key = (theta._version, torch.is_grad_enabled())
@@ -229,14 +247,19 @@ class Wiring(nn.Module):
             step,
             shares,
         )
-        if born != died:
-            self._indices = {}
-        if self._bounds is not None and born != died:
+        self.moved(born, died)
+        return born, died
+
+    def moved(self, born: Sequence[int], died: Sequence[int]) -> None:
+        """Note that so many connections of each layer were born and died."""
+        if born == died:
+            return
+        self._indices.clear()
+        if self._bounds is not None:
             moved = 0
             for i in range(len(born)):
                 moved += born[i] - died[i]
                 self._bounds[i + 1] += moved
-        return born, died
 
     @torch.no_grad()
     def release_signs_(self) -> None:

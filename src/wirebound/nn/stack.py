@@ -1,0 +1,194 @@
+"""``SparseSequential``: an ``nn.Sequential`` that takes sparse layers in a row as one node of the autograd graph.
+
+At small batches a training step is mostly the overhead of its calls. A run of at least two sparse linear layers with
+ReLU, tanh, sigmoid or nothing behind each goes through one native call forward and one backward, unless someone
+listens in on a module of the run, or the work is large enough for the layers' own kernels to use several threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+
+from wirebound import ops
+from wirebound.nn.linear import SparseLinear
+from wirebound.ops.native_stack import Stack, StackLayer, StackWiring
+from wirebound.wiring import Wiring
+
+# The functions that may follow a layer, by their numbers in csrc/wirebound.h.
+ACTIVATIONS: dict[type, int] = {nn.Identity: 0, nn.ReLU: 1, nn.Tanh: 2, nn.Sigmoid: 3}
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+# Up to so many multiply-adds, counting a feature as one, the stack is faster than its layers one by one: with one
+# thread, and with several, which the layers' own kernels use.
+_MOST_WORK, _MOST_WORK_THREADED = 5_000_000, 1_000_000
+
+
+class _SparseStack(torch.autograd.Function):
+    """Exact gradients to the input, to θ of each wiring, and to the biases."""
+
+    @staticmethod
+    def forward(ctx: Any, stack: Stack, x: Tensor, *parameters: Tensor) -> Tensor:
+        y, kept = stack.forward(x)
+        # θ is among them only to notice if someone changes it before the backward pass.
+        ctx.save_for_backward(x, kept, *parameters[: stack.n_wirings])
+        ctx.stack = stack
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph=True: our gradients would be constants in that graph
+            raise RuntimeError("SparseSequential has no second derivative: use create_graph=False")
+        x, kept = ctx.saved_tensors[:2]
+        dx, gradients = ctx.stack.backward(x, kept, grads[0], ctx.needs_input_grad[1])
+        return (None, dx, *gradients)
+
+
+# What ``_SparseStack.apply`` comes down to when no function transform is active: the rest of it takes longer than the
+# arithmetic of a small stack.
+_apply: Callable[..., Tensor] = super(torch.autograd.Function, _SparseStack).apply  # type: ignore[misc]
+
+
+class Run:
+    """Sparse layers in a row and the functions between them."""
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self.modules = tuple(modules)
+        self.kinds = [type(module) for module in modules]
+        self.layers = [module for module in modules if isinstance(module, SparseLinear)]
+        self.in_features = self.layers[0].in_features
+        self.out_features = self.layers[-1].out_features
+        self.wirings: list[Wiring] = []
+        for layer in self.layers:
+            if not any(wiring is layer.fast_wiring for wiring in self.wirings):
+                self.wirings.append(layer.fast_wiring)
+        features = sum(layer.in_features + layer.out_features for layer in self.layers)
+        self.work = features + sum(wiring.budget for wiring in self.wirings)  # of a sample
+        self._attributes = [module.__dict__ for module in modules]
+        self._hooks = [attributes[name] for attributes in self._attributes for name in _HOOKS]
+        self._addresses: list[int] = []
+        self._stack: Stack | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if not self._is_plain(x):
+            return self._one_by_one(x)
+        parameters: list[Tensor] = [wiring.theta for wiring in self.wirings]
+        for layer in self.layers:
+            if (bias := layer._parameters.get("bias")) is not None:
+                parameters.append(bias)
+        stack = self._prepare(parameters)
+        if stack is None:
+            return self._one_by_one(x)
+        flat = x.dim() == 2
+        rows = x if flat else x.reshape(-1, self.in_features)
+        y = _apply(stack, rows, *parameters) if torch.is_grad_enabled() else stack.forward(rows)[0]
+        return y if flat else y.view(*x.shape[:-1], self.out_features)
+
+    def _one_by_one(self, x: Tensor) -> Tensor:
+        for module in self.modules:
+            x = module(x)
+        return x
+
+    def _is_plain(self, x: Tensor) -> bool:
+        """Whether the result and its gradients are all that anyone can notice of this pass."""
+        if type(x) is not Tensor or x.dtype is not torch.float32 or not x.is_cpu:
+            return False
+        shape = x.shape
+        if not shape or shape[-1] != self.in_features or not ops.native_in_use():
+            return False
+        for attributes in self._attributes:
+            if "forward" in attributes:
+                return False
+        if any(self._hooks) or torch_module._has_any_global_hook() or list(map(type, self.modules)) != self.kinds:
+            return False
+        if torch._C._are_functorch_transforms_active():
+            return False
+        work = x.numel() // self.in_features * self.work
+        return work < (_MOST_WORK if torch.get_num_threads() == 1 else _MOST_WORK_THREADED)
+
+    def _prepare(self, parameters: Sequence[Tensor]) -> Stack | None:
+        """The layers for the kernels: as before unless a tensor has moved; None if one of them does not fit."""
+        addresses = [tensor.data_ptr() for tensor in parameters]
+        for wiring in self.wirings:
+            addresses += (wiring.code.data_ptr(), wiring.colptr.data_ptr())
+        if addresses != self._addresses:
+            self._addresses, self._stack = addresses, self._read()
+        return self._stack
+
+    def _read(self) -> Stack | None:
+        tensors = [wiring.theta for wiring in self.wirings] + [s.bias for s in self.layers if s.bias is not None]
+        if not all(t.dtype is torch.float32 and t.is_cpu and t.is_contiguous() for t in tensors):
+            return None
+        parts = {(id(layer.fast_wiring), layer.part) for layer in self.layers}
+        wirings = [
+            StackWiring(w.theta, w.code, w.colptr, all((id(w), part) in parts for part in range(len(w.layers))))
+            for w in self.wirings
+        ]
+        layers = []
+        for module, behind in zip(self.modules, (*self.modules[1:], None), strict=True):
+            if isinstance(module, SparseLinear):
+                number = next(i for i, wiring in enumerate(self.wirings) if wiring is module.fast_wiring)
+                first = module.fast_wiring.geometry.column_start[module.part]
+                activation = ACTIVATIONS.get(type(behind), 0)
+                shape = (module.in_features, module.out_features)
+                layers.append(StackLayer(*shape, number, first, module.bias, activation))
+        return Stack(wirings, layers)
+
+
+class SparseSequential(nn.Sequential):
+    """An ``nn.Sequential`` in all but speed: ``sparsify`` makes them of those that have sparse layers in a row."""
+
+    def forward(self, x: Any) -> Any:
+        modules = list(self._modules.values())
+        plan = self.__dict__.get("_plan")
+        if plan is None or plan[0] != modules:
+            plan = self.__dict__["_plan"] = (modules, _pieces(modules))
+        for piece in plan[1]:
+            x = piece(x)
+        return x
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The plan holds addresses of this very model.
+        return {name: value for name, value in self.__dict__.items() if name != "_plan"}
+
+
+def _pieces(modules: Sequence[nn.Module]) -> list[Run | nn.Module]:
+    """The modules, with those of each run as one."""
+    pieces: list[Run | nn.Module] = []
+    at = 0
+    while at < len(modules):
+        end, layers, width = at, 0, -1
+        while end < len(modules):
+            module = modules[end]
+            if type(module) is SparseLinear and module.in_features > 0 and width in (-1, module.in_features):
+                layers, width = layers + 1, module.out_features
+            elif end == at or type(module) not in ACTIVATIONS or type(modules[end - 1]) in ACTIVATIONS:
+                break
+            end += 1
+        if layers >= 2:
+            pieces.append(Run(modules[at:end]))
+        else:
+            end = at + 1
+            pieces.append(modules[at])
+        at = end
+    return pieces
+
+
+def with_runs(model: nn.Module) -> nn.Module:
+    """Turn the plain ``nn.Sequential`` modules of a model that have runs into ``SparseSequential``, in place."""
+    for module in model.modules():
+        if type(module) is nn.Sequential and any(isinstance(p, Run) for p in _pieces(list(module))):
+            module.__class__ = SparseSequential
+    return model
+
+
+def without_runs(model: nn.Module) -> nn.Module:
+    """Back to plain ``nn.Sequential`` modules, in place."""
+    for module in model.modules():
+        if type(module) is SparseSequential:
+            module.__dict__.pop("_plan", None)
+            module.__class__ = nn.Sequential  # type: ignore[assignment]
+    return model

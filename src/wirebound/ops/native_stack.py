@@ -1,0 +1,118 @@
+"""Sparse layers that follow each other, forward and backward in one native call each; float32 on the CPU.
+
+There is no reference beside it: that is the layers one after another, by the other ops.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from wirebound.ops import library, structs
+from wirebound.ops.native import address, row_major
+
+_LIBRARY = library.load()
+_FORWARD: Any = getattr(_LIBRARY, "wb_stack_forward_f32", None)
+_BACKWARD: Any = getattr(_LIBRARY, "wb_stack_backward_f32", None)
+_MOST_SAMPLES = 32  # of a panel, csrc/fused_layer.inc.cpp
+
+
+def _rows(x: Tensor) -> tuple[Tensor, int]:
+    """A tensor whose rows are contiguous, and the elements from one to the next."""
+    if x.is_contiguous():
+        return x, x.shape[1]
+    x = row_major(x)
+    return x, x.stride(0)
+
+
+class StackLayer(NamedTuple):
+    """One layer: its part of a wiring, its bias, and the function behind it (the numbers of csrc/wirebound.h)."""
+
+    n_in: int
+    n_out: int
+    wiring: int  # which of the stack's wirings
+    first: int  # its first column among those of the wiring
+    bias: Tensor | None
+    activation: int
+
+
+class StackWiring(NamedTuple):
+    """The arrays of a whole wiring."""
+
+    theta: Tensor
+    code: Tensor
+    colptr: Tensor
+    covered: bool  # every part of it is in the stack
+
+
+class Stack:
+    """The layers as the kernels read them. It holds the tensors, so the addresses stay good as long as it lives."""
+
+    def __init__(self, wirings: Sequence[StackWiring], layers: Sequence[StackLayer]) -> None:
+        self.wirings = [w._replace(theta=w.theta.detach()) for w in wirings]
+        self.layers = [s._replace(bias=None if s.bias is None else s.bias.detach()) for s in layers]
+        self.n_wirings, self.n_layers, self.n_out = len(wirings), len(layers), layers[-1].n_out
+        self.outputs = sum(layer.n_out for layer in layers)
+        self.biases = [layer.bias for layer in self.layers if layer.bias is not None]
+        self._array = (structs.StackLayer * len(layers))(
+            *(
+                structs.StackLayer(
+                    n_in=layer.n_in,
+                    n_out=layer.n_out,
+                    colptr=wirings[layer.wiring].colptr.data_ptr() + 8 * layer.first,
+                    code=wirings[layer.wiring].code.data_ptr(),
+                    theta=wirings[layer.wiring].theta.data_ptr(),
+                    bias=address(layer.bias),
+                    activation=layer.activation,
+                )
+                for layer in layers
+            )
+        )
+        self._at = ctypes.addressof(self._array)
+        # Which of the gradients belongs to each layer's θ, then to each layer's bias; the last stands for none.
+        numbers = iter(range(len(wirings), len(wirings) + len(self.biases)))
+        none = len(wirings) + len(self.biases)
+        self._gradients = [layer.wiring for layer in layers]
+        self._gradients += [none if layer.bias is None else next(numbers) for layer in layers]
+        self._pointers = ctypes.c_void_p * (2 * len(layers))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The output for x of shape [batch, n_in], and what the backward pass needs beside x."""
+        x, stride = _rows(x)
+        batch, n_out = x.shape[0], self.n_out
+        panels = (batch + _MOST_SAMPLES - 1) // _MOST_SAMPLES or 1
+        lanes = (batch + 8 * panels - 1) // (8 * panels) * 8 * panels  # every panel has a multiple of 8 samples
+        y = torch.empty(batch, n_out)
+        kept = torch.empty(self.outputs * lanes)
+        _FORWARD(self._at, self.n_layers, x.data_ptr(), stride, batch, kept.data_ptr(), y.data_ptr(), n_out)
+        return y, kept
+
+    def backward(self, x: Tensor, kept: Tensor, dy: Tensor, need_dx: bool) -> tuple[Tensor | None, list[Tensor]]:
+        """Gradients to the input, and to θ of each wiring and each bias in turn."""
+        x, x_stride = _rows(x)
+        dy, dy_stride = _rows(dy)
+        batch, n_in = x.shape
+        dx = torch.empty(batch, n_in) if need_dx else None
+        gradients = [torch.empty_like(w.theta) if w.covered else torch.zeros_like(w.theta) for w in self.wirings]
+        for bias in self.biases:
+            gradients.append(torch.empty_like(bias))
+        at = [gradient.data_ptr() for gradient in gradients]
+        at.append(0)
+        _BACKWARD(
+            self._at,
+            self.n_layers,
+            x.data_ptr(),
+            x_stride,
+            batch,
+            kept.data_ptr(),
+            dy.data_ptr(),
+            dy_stride,
+            None if dx is None else dx.data_ptr(),
+            n_in,
+            self._pointers(*[at[i] for i in self._gradients]),
+        )
+        return dx, gradients

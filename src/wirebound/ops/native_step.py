@@ -1,0 +1,136 @@
+"""A whole step of Algorithm 1 for one wiring in one native call: update, deaths, births."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import increment_version
+
+from wirebound.ops import structs
+from wirebound.ops.layout import Geometry
+from wirebound.ops.native import address, c_shapes, fill_bits, functions
+from wirebound.ops.philox import Stream, stream_of
+from wirebound.ops.rule import NO_STATE, Rule, State, Walk, not_finite
+
+_STEP = functions("wb_step")
+_MOST_PREPARED = 64
+
+
+class _Prepared:
+    """The struct of a wiring, kept from step to step: most of a small step would be filling it.
+
+    It owns no tensor. Whoever takes it has just compared the addresses in it with those of the tensors.
+    """
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        budget: int,
+        key: list[int],
+        sizes: list[int],
+        shares: Sequence[float] | None,
+        state: State,
+    ) -> None:
+        self.geometry, self.key, self.shares = geometry, key, shares
+        self.rule: Rule | None = None
+        self.walks: Sequence[Walk] = ()
+        seed, index, _, colptr, code, theta = key[:6]
+        riders = key[5 : 5 + len(sizes)]  # θ is the first of them
+        longs, n_in, n_out = c_shapes(geometry)
+        self.born, self.died = longs(), longs()
+        self.riders = (structs.Rider * len(riders))(*(structs.Rider(*rider) for rider in zip(riders, sizes, strict=True)))
+        self._alive: list[Any] = [n_in, n_out]
+        task = self.task = structs.Step(
+            budget=budget,
+            layers=geometry.layers,
+            n_in=ctypes.addressof(n_in),
+            n_out=ctypes.addressof(n_out),
+            colptr=colptr,
+            code=code,
+            theta=theta,
+            moment1=address(state.momentum if state.exp_avg is None else state.exp_avg),
+            moment2=address(state.exp_avg_sq),
+            moment2_max=address(state.max_exp_avg_sq),
+            birth=address(state.born),
+            riders=ctypes.addressof(self.riders),
+            n_riders=len(riders),
+            born=ctypes.addressof(self.born),
+            died=ctypes.addressof(self.died),
+            wiring_index=index,
+        )
+        numbers = self.numbers = task.rule  # a view into the task
+        numbers.seed, numbers.stream, numbers.bound = seed, stream_of(Stream.NOISE, index), True
+        if shares is not None:
+            c_shares = (ctypes.c_double * geometry.layers)(*shares)
+            self._alive.append(c_shares)
+            task.shares = ctypes.addressof(c_shares)
+        self.at = ctypes.addressof(task)
+
+    def set_rule(self, rule: Rule) -> None:
+        self.rule = rule
+        for field in dataclasses.fields(Rule):
+            setattr(self.numbers, field.name, getattr(rule, field.name))
+
+    def set_walks(self, walks: Sequence[Walk]) -> None:
+        self.walks = walks
+        self._c_walks = (structs.Walk * len(walks))(*(structs.Walk(*walk) for walk in walks))
+        self.task.walks, self.task.n_walks = ctypes.addressof(self._c_walks), len(walks)
+
+
+_prepared: dict[int, _Prepared] = {}  # by the address of θ
+
+
+def step_(
+    geometry: Geometry,
+    colptr: Tensor,
+    code: Tensor,
+    theta: Tensor,
+    grad: Tensor | None,
+    rule: Rule,
+    state: State,
+    walks: Sequence[Walk],
+    riders: Sequence[tuple[Tensor, float]],
+    seed: int,
+    wiring_index: int,
+    step: int,
+    shares: Sequence[float] | None,
+    *,
+    clamp: bool,
+) -> tuple[list[int], list[int]]:
+    at = theta.data_ptr()
+    key = [seed, wiring_index, len(riders), colptr.data_ptr(), code.data_ptr(), at]
+    for rider, _ in riders:
+        key.append(rider.data_ptr())
+    if state is not NO_STATE:
+        for moment in (state.momentum, state.exp_avg, state.exp_avg_sq, state.max_exp_avg_sq, state.born):
+            key.append(0 if moment is None else moment.data_ptr())
+    prepared = _prepared.get(at)
+    if prepared is None or prepared.key != key or prepared.geometry is not geometry or prepared.shares != shares:
+        if len(_prepared) >= _MOST_PREPARED:
+            _prepared.clear()
+        sizes = [theta.element_size(), *(rider.element_size() for rider, _ in riders)]
+        prepared = _prepared[at] = _Prepared(geometry, theta.numel(), key, sizes, shares, state)
+    if prepared.rule is not rule:
+        prepared.set_rule(rule)
+    if prepared.walks is not walks:
+        prepared.set_walks(walks)
+    for number, (rider, fill) in enumerate(riders, 1):
+        prepared.riders[number].fill = fill_bits(fill, rider.dtype) if fill else 0
+    if grad is not None:
+        grad = grad.contiguous()
+    prepared.task.gradient = None if grad is None else grad.data_ptr()
+    prepared.numbers.step, prepared.numbers.clamp = step, clamp
+    replaced = _STEP[theta.dtype](prepared.at, torch.get_num_threads())
+    increment_version(theta)  # the kernel wrote behind autograd's back
+    if replaced < 0:
+        raise not_finite(step)
+    if not replaced:
+        return [0] * geometry.layers, [0] * geometry.layers
+    for moved in (code, colptr, *(rider for rider, _ in riders)):
+        increment_version(moved)
+    return list(prepared.born), list(prepared.died)

@@ -1,0 +1,38 @@
+"""A whole step of Algorithm 1 for one wiring, put together from its two halves; the native one is a single call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from wirebound.ops.layout import Geometry
+from wirebound.ops.philox import Stream, stream_of
+from wirebound.ops.reference_rewire import rewire_
+from wirebound.ops.reference_update import update_
+from wirebound.ops.rule import Rule, State, Walk
+
+
+def step_(
+    geometry: Geometry,
+    colptr: Tensor,
+    code: Tensor,
+    theta: Tensor,
+    grad: Tensor | None,
+    rule: Rule,
+    state: State,
+    walks: Sequence[Walk],
+    riders: Sequence[tuple[Tensor, float]],
+    seed: int,
+    wiring_index: int,
+    step: int,
+    shares: Sequence[float] | None,
+    *,
+    clamp: bool,
+) -> tuple[list[int], list[int]]:
+    theta = theta.detach()
+    noise = stream_of(Stream.NOISE, wiring_index)
+    dead = update_(theta, grad, rule, state, walks, seed, noise, step, sign_bound=True, clamp=clamp)
+    if not dead.numel():
+        return [0] * geometry.layers, [0] * geometry.layers
+    return rewire_(geometry, colptr, code, [(theta, 0), *riders], dead, seed, wiring_index, step, shares)

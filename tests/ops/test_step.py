@@ -1,0 +1,97 @@
+"""``ops.step_``: update and rewiring in one, on both implementations."""
+
+import pytest
+import torch
+
+from wirebound import ops
+from wirebound.ops.philox import Stream, stream_of
+from wirebound.ops.rule import NO_STATE, Kind, Rule, State, Walk
+from wirebound.wiring import LayerShape, Wiring
+
+
+def _wiring(dtype=torch.float32):
+    shapes = [LayerShape("a", 20, 30), LayerShape("b", 7, 20)]
+    return Wiring(shapes, [60, 30], seed=3, index=1, dtype=dtype)
+
+
+def _state(kind, like):
+    generator = torch.Generator().manual_seed(1)
+    first, second = (torch.rand(like.shape, dtype=like.dtype, generator=generator) for _ in range(2))
+    if kind is Kind.ADAM:
+        return State(exp_avg=first, exp_avg_sq=second, born=torch.zeros(like.shape, dtype=torch.int32))
+    return State(momentum=first) if kind is Kind.SGD else NO_STATE
+
+
+def _riders(state, step):
+    found = [(t, 0.0) for t in (state.momentum, state.exp_avg, state.exp_avg_sq) if t is not None]
+    return [*found, (state.born, step)] if state.born is not None else found
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shares", [None, [60.0, 30.0]])
+def test_it_is_the_update_and_then_the_rewiring(implementation, kind, dtype, shares):
+    one, two = _wiring(dtype), _wiring(dtype)
+    states = [_state(kind, w.theta) for w in (one, two)]
+    total = 0
+    for step in range(1, 30):
+        grad = torch.randn(90, dtype=dtype, generator=torch.Generator().manual_seed(step))
+        rule = Rule(kind, lr=0.05, momentum=0.5 if kind is Kind.SGD else 0.0)
+        walks = [Walk(0, 90, 0.002, 0.01)]
+        clamp = step % 5 == 0
+        versions = one.theta._version
+        born, died = ops.step_(
+            one.geometry, one.colptr, one.code, one.theta, grad, rule, states[0], walks, _riders(states[0], step),
+            one.seed, one.index, step, shares, clamp=clamp,
+        )  # fmt: skip
+        one.moved(born, died)
+        assert one.theta._version > versions
+        dead = ops.update_(
+            two.theta.detach(), grad, rule, states[1], walks, two.seed, stream_of(Stream.NOISE, two.index), step,
+            sign_bound=True, clamp=clamp,
+        )  # fmt: skip
+        expected = ([0, 0], [0, 0])
+        if len(dead):
+            expected = two.rewire_(dead, _riders(states[1], step), step, shares)
+        assert (born, died) == expected
+        assert sum(born) == len(dead)
+        assert not (clamp and sum(born))
+        for a, b in zip([one.theta, one.code, one.colptr], [two.theta, two.code, two.colptr], strict=True):
+            assert torch.equal(a, b)
+        for (a, _), (b, _) in zip(_riders(states[0], step), _riders(states[1], step), strict=True):
+            assert torch.equal(a, b)
+        assert one.bounds == two.bounds
+        one.check()
+        total += sum(born)
+    assert total > 30
+
+
+def test_it_notices_tensors_that_have_moved(implementation):
+    one, two = _wiring(), _wiring()
+    for step in range(1, 12):
+        grad = torch.full((90,), 0.1)
+        for wiring in (one, two):
+            born, died = ops.step_(
+                wiring.geometry, wiring.colptr, wiring.code, wiring.theta, grad, Rule(Kind.SGD, lr=0.05), NO_STATE,
+                [Walk(0, 90, 0.01, 0.0)], [], wiring.seed, wiring.index, step, None, clamp=False,
+            )  # fmt: skip
+            wiring.moved(born, died)
+        # The first wiring's memory is given away and taken anew, as .to() does it.
+        one.theta.data = one.theta.data.clone()
+        one.code, one.colptr = one.code.clone(), one.colptr.clone()
+        assert torch.equal(one.theta, two.theta)
+        assert torch.equal(one.code, two.code)
+        one.check()
+
+
+def test_lost_numbers_are_an_error_and_nothing_is_rewired(implementation):
+    wiring = _wiring()
+    code = wiring.code.clone()
+    grad = torch.zeros(90)
+    grad[5] = torch.nan
+    with pytest.raises(FloatingPointError, match="after step 4"):
+        ops.step_(
+            wiring.geometry, wiring.colptr, wiring.code, wiring.theta, grad, Rule(Kind.SGD, lr=0.05), NO_STATE,
+            [Walk(0, 90, 1.0, 0.0)], [], wiring.seed, wiring.index, 4, None, clamp=False,
+        )  # fmt: skip
+    assert torch.equal(wiring.code, code)
