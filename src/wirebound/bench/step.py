@@ -20,7 +20,7 @@ GOAL_MODULE, GOAL_FUSED = 2.5, 45.0  # for the first network
 PROTOTYPE_MODULE, PROTOTYPE_FUSED = 2.1, 40.0
 STEPS = 256  # of an epoch of the examples
 WARM_UP = 1024  # steps of training before the first that is timed
-FUSED_STEPS = 64  # taken by one call of the fused engine
+FUSED_STEPS = 512  # taken by one call of the fused engine
 DENSE, MODULES, FUSED = "dense, plain SGD", "ours, modules, DEEP R", "ours, fused, DEEP R"
 
 
@@ -63,7 +63,9 @@ def fused_steps(trained: Trained, examples: Examples, steps: int = FUSED_STEPS) 
     engine = fused_engine(trained.model, trained.method, examples)
     if isinstance(engine, str):
         return engine
-    order = torch.randperm(examples.y.numel(), generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    passes = -(-steps * BATCH // examples.y.numel())
+    order = torch.cat([torch.randperm(examples.y.numel(), generator=generator) for _ in range(passes)])
     parts = cycle([part for part in torch.split(order, steps * BATCH) if part.numel() == steps * BATCH])
     rates = [LR] * steps
 
