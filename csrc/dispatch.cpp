@@ -45,7 +45,6 @@ int wb_abi_version(void) { return WB_ABI_VERSION; }
 
 const char* wb_isa(void) { return table().isa; }
 
-void wb_use_gomp(void* gomp_parallel) { wb::parallel_use_gomp(gomp_parallel); }
 
 // ---- linear --------------------------------------------------------------------------------------------------------
 
@@ -99,6 +98,11 @@ void wb_sample_sorted(int64_t n, int64_t k, uint64_t seed, uint32_t stream, uint
 WB_UPDATE(float, f32)
 WB_UPDATE(double, f64)
 #undef WB_UPDATE
+
+void wb_update_dense_f32(const wb_rule* rule, const wb_parameter* parameters, const float* const* gradients,
+                         const int64_t* sizes, int64_t n) {
+    table().update_dense_f32(rule, parameters, gradients, sizes, n);
+}
 
 // ---- rewire --------------------------------------------------------------------------------------------------------
 

@@ -209,19 +209,13 @@ private:
         for (FusedLayer& layer : layers_) {
             const wb_fused_layer& spec = *layer.spec;
             if (spec.wiring < 0)
-                not_finite |= update_dense(rule, spec.weight, layer.weight_gradient, spec.n_in * spec.n_out, s);
-            if (spec.bias.data) not_finite |= update_dense(rule, spec.bias, layer.bias_gradient, spec.n_out, s);
+                not_finite |= update_parameter(rule, spec.weight, layer.weight_gradient.get(), spec.n_in * spec.n_out,
+                                               spec.weight.step + s + 1);
+            if (spec.bias.data)
+                not_finite |=
+                    update_parameter(rule, spec.bias, layer.bias_gradient.get(), spec.n_out, spec.bias.step + s + 1);
         }
         return not_finite;
-    }
-
-    bool update_dense(wb_rule rule, const wb_parameter& parameter, const Floats& gradient, int64_t n, int64_t s) {
-        rule.bound = 0;
-        rule.step = parameter.step + s + 1;
-        rule.weight_decay = parameter.weight_decay;
-        const UpdateArrays<float> arrays{parameter.data, gradient.get(), parameter.moment1, parameter.moment2,
-                                         parameter.moment2_max, nullptr};
-        return update_range<float>(rule, arrays, bias_correction<float>(rule), 0, n, 0, 0, none_);
     }
 
     bool update_wiring(FusedWiring& wiring, wb_rule rule, int64_t s, int64_t* born) {
@@ -264,7 +258,7 @@ private:
     std::vector<FusedLayer> layers_;
     std::vector<Floats> input_values_;
     InputPanel input_;
-    std::vector<int64_t> none_, counts_;
+    std::vector<int64_t> counts_;
 };
 
 static int64_t fused_steps_f32(const wb_fused_run* run, int32_t* status) { return FusedStack(*run).train(status); }

@@ -1,4 +1,7 @@
-// Threads: the host's OpenMP team when Python hands it over, otherwise a small pool of our own.
+// Threads: a small pool of our own, as large as torch's number of threads asks for.
+//
+// Sharing torch's OpenMP team was measured and given up: its barrier waits for every thread, so where another process
+// holds a core, a kernel took 50 times longer. Here a worker that has not been given a core is not waited for.
 #include "parallel.h"
 
 #include <pthread.h>
@@ -26,8 +29,6 @@ struct Region {
         }
     }
 };
-
-void work_on_region(void* region) { static_cast<Region*>(region)->work(); }
 
 // Workers wait for a new region number, first spinning, then asleep. The caller works too, and when no chunk is left it
 // waits only for the workers that took part: one that the system has not woken yet is not missed. One region runs at a
@@ -100,21 +101,14 @@ Pool& pool() {
     return *existing;
 }
 
-using GompParallel = void (*)(void (*function)(void*), void* data, unsigned threads, unsigned flags);
-std::atomic<GompParallel> gomp_parallel{nullptr};
-
 }  // namespace
 
 void give_way() { std::this_thread::yield(); }
-
-void parallel_use_gomp(void* address) { gomp_parallel.store(reinterpret_cast<GompParallel>(address)); }
 
 void parallel_run(int threads, int64_t chunks, ChunkFunction function, void* context) {
     Region region{function, context, chunks};
     if (threads > chunks) threads = static_cast<int>(chunks);
     if (threads <= 1) return region.work();
-    if (GompParallel gomp = gomp_parallel.load(std::memory_order_relaxed))
-        return gomp(work_on_region, &region, static_cast<unsigned>(threads), 0);
     pool().run(threads, region);
 }
 

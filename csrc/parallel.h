@@ -26,9 +26,6 @@ inline __attribute__((always_inline)) void pause_briefly() {
 #endif
 }
 
-// Installs the host's GOMP_parallel (null: our own pool).
-void parallel_use_gomp(void* gomp_parallel);
-
 // Waits until done() is true. Brief waits spin; longer ones mean that the thread waited for is not running, and give
 // it the core.
 template <class Done>

@@ -301,9 +301,27 @@ static int64_t dead_indices(const T* theta, int64_t n, int64_t* dead, int64_t ca
     return count;
 }
 
+// The optimiser's step number `step` on a dense parameter of n elements. True if one is not finite afterwards.
+static bool update_parameter(wb_rule rule, const wb_parameter& parameter, const float* gradient, int64_t n, int64_t step) {
+    rule.bound = 0;
+    rule.step = step;
+    rule.weight_decay = parameter.weight_decay;
+    const UpdateArrays<float> arrays{parameter.data, gradient, parameter.moment1, parameter.moment2,
+                                     parameter.moment2_max, nullptr};
+    std::vector<int64_t> none;  // nothing dies
+    return update_range<float>(rule, arrays, bias_correction<float>(rule), 0, n, 0, 0, none);
+}
+
+static void update_dense_f32(const wb_rule* rule, const wb_parameter* parameters, const float* const* gradients,
+                             const int64_t* sizes, int64_t n) {
+    for (int64_t i = 0; i < n; ++i)
+        update_parameter(*rule, parameters[i], gradients[i], sizes[i], parameters[i].step + 1);
+}
+
 static void fill_update(KernelTable& table) {
     table.update_f32 = update<float>;
     table.update_f64 = update<double>;
     table.dead_f32 = dead_indices<float>;
     table.dead_f64 = dead_indices<double>;
+    table.update_dense_f32 = update_dense_f32;
 }

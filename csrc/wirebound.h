@@ -27,10 +27,6 @@ WB_API int wb_abi_version(void);
 // Name of the instruction set in use: "baseline", "v3", "v4" or "neon".
 WB_API const char* wb_isa(void);
 
-// Hands over the GOMP_parallel of the OpenMP runtime that the host process already runs, so that no second set of
-// threads exists. Null goes back to the library's own threads.
-WB_API void wb_use_gomp(void* gomp_parallel);
-
 // ---- linear --------------------------------------------------------------------------------------------------------
 // x, y, dx, dy are row-major [batch, n] with the given row strides (in elements). W[row, column] = sign * theta.
 
@@ -107,6 +103,20 @@ WB_API int64_t wb_update_f64(const wb_rule* rule, int64_t n, double* theta, cons
 WB_API int64_t wb_dead_f32(const float* theta, int64_t n, int64_t* dead, int64_t capacity);
 WB_API int64_t wb_dead_f64(const double* theta, int64_t n, int64_t* dead, int64_t capacity);
 
+// A dense parameter and its optimiser state, as in wb_update_f32.
+typedef struct wb_parameter {
+    float* data;  // null: there is none
+    float* moment1;
+    float* moment2;
+    float* moment2_max;
+    double weight_decay;
+    int64_t step;  // steps that the optimiser has taken on it before this call
+} wb_parameter;
+
+// One step of the optimiser alone for n dense parameters of these sizes. Weight decay and step are each parameter's own.
+WB_API void wb_update_dense_f32(const wb_rule* rule, const wb_parameter* parameters, const float* const* gradients,
+                                const int64_t* sizes, int64_t n);
+
 // ---- rewire --------------------------------------------------------------------------------------------------------
 
 // An array of one element per connection that moves along, and what a newborn holds there.
@@ -162,16 +172,6 @@ WB_API int64_t wb_step_f64(const wb_step* task, int threads);
 enum { WB_IDENTITY = 0, WB_RELU = 1, WB_TANH = 2, WB_SIGMOID = 3 };
 enum { WB_CROSS_ENTROPY = 0, WB_MEAN_SQUARE = 1 };
 enum { WB_FINE = 0, WB_LOSS_NOT_FINITE = 1, WB_THETA_NOT_FINITE = 2 };
-
-// A dense parameter and its optimiser state, as in wb_update_f32.
-typedef struct wb_parameter {
-    float* data;  // null: there is none
-    float* moment1;
-    float* moment2;
-    float* moment2_max;
-    double weight_decay;
-    int64_t step;  // steps that the optimiser has taken on it before this call
-} wb_parameter;
 
 typedef struct wb_fused_layer {
     int64_t n_in, n_out;  // n_in is n_out of the layer before
@@ -245,8 +245,8 @@ typedef struct wb_stack_layer {
     int32_t activation;     // WB_IDENTITY, WB_RELU, WB_TANH or WB_SIGMOID
 } wb_stack_layer;
 
-// x and y are row-major as for the linear kernels. kept receives every layer's output for the backward pass. It is as
-// large as the sum of n_out, times the batch rounded up: to n = ceil(batch / 32) panels of the same multiple of 8 samples.
+// x and y are row-major as for the linear kernels. kept receives every layer's output for the backward pass. Its size is
+// the sum of n_out, times the batch rounded up to ceil(batch / 32) panels of the same multiple of 8 samples, plus 2.
 WB_API void wb_stack_forward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
                                  int64_t batch, float* kept, float* y, int64_t y_stride);
 

@@ -12,8 +12,6 @@ import os
 import warnings
 from pathlib import Path
 
-import torch
-
 ABI_VERSION = 1
 PATH = Path(__file__).resolve().parent.parent / "_native" / "libwirebound.so"
 
@@ -30,7 +28,6 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     # library
     "wb_abi_version": (INT, []),
     "wb_isa": (TEXT, []),
-    "wb_use_gomp": (None, [POINTER]),
     # linear: x, y, layer, bias, threads / x, dy, dx, dtheta, layer, threads
     "wb_linear_forward_{}": (None, [*ROWS, *ROWS, *LAYER, POINTER, INT]),
     "wb_linear_backward_{}": (None, [*ROWS, *ROWS, *ROWS, POINTER, *LAYER, INT]),
@@ -67,25 +64,6 @@ def _declare(library: ctypes.CDLL) -> None:
             function.argtypes = arguments
 
 
-def _find_gomp_parallel() -> int | None:
-    """Address of GOMP_parallel in the OpenMP runtime torch is already running, so that we use the same threads.
-
-    Only a runtime that is loaded already is taken: loading another one would give two teams fighting for the cores.
-    """
-    no_load = getattr(os, "RTLD_NOLOAD", None)
-    if no_load is None:
-        return None
-    packages = Path(torch.__file__).resolve().parent
-    bundled = [*packages.glob("lib/libgomp*.so*"), *packages.parent.glob("torch.libs/libgomp*.so*")]
-    for name in [*map(str, sorted(bundled)), "libgomp.so.1"]:
-        try:
-            runtime = ctypes.CDLL(name, mode=no_load | os.RTLD_LAZY)
-            return ctypes.cast(runtime.GOMP_parallel, ctypes.c_void_p).value
-        except (OSError, AttributeError):
-            continue
-    return None
-
-
 def _failed(error: str) -> str:
     """A library that is there but does not fit would make everything slow without a word: say so once."""
     reason = f"failed to load: {error}; reinstall wirebound"
@@ -108,8 +86,6 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
     found = library.wb_abi_version()
     if found != ABI_VERSION:
         return None, _failed(f"interface version (={found}) must be {ABI_VERSION}")
-    if address := _find_gomp_parallel():
-        library.wb_use_gomp(address)
     return library, ""
 
 

@@ -42,7 +42,7 @@ def address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def row_major(tensor: Tensor) -> Tensor:
+def _row_major(tensor: Tensor) -> Tensor:
     """The tensor itself if its rows are contiguous, as the kernels read it; else a copy."""
     return tensor if tensor.stride(1) == 1 and tensor.stride(0) >= tensor.shape[1] else tensor.contiguous()
 
@@ -50,7 +50,7 @@ def row_major(tensor: Tensor) -> Tensor:
 def linear_forward(
     x: Tensor, theta: Tensor, index: LayerIndex, n_out: int, bias: Tensor | None
 ) -> Tensor:
-    x = row_major(x)
+    x = _row_major(x)
     batch, n_in = x.shape
     y = x.new_empty(batch, n_out)
     _LINEAR_FORWARD[theta.dtype](
@@ -78,7 +78,7 @@ def linear_backward(
     need_dx: bool,
     need_dtheta: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
-    x, dy = row_major(x), row_major(dy)
+    x, dy = _row_major(x), _row_major(dy)
     batch, n_in = x.shape
     dx = torch.empty_like(x, memory_format=torch.contiguous_format) if need_dx else None
     dtheta = torch.empty_like(theta) if need_dtheta else None

@@ -13,20 +13,12 @@ import torch
 from torch import Tensor
 
 from wirebound.ops import library, structs
-from wirebound.ops.native import address, row_major
+from wirebound.ops.native import address
 
 _LIBRARY = library.load()
 _FORWARD: Any = getattr(_LIBRARY, "wb_stack_forward_f32", None)
 _BACKWARD: Any = getattr(_LIBRARY, "wb_stack_backward_f32", None)
 _MOST_SAMPLES = 32  # of a panel, csrc/fused_layer.inc.cpp
-
-
-def _rows(x: Tensor) -> tuple[Tensor, int]:
-    """A tensor whose rows are contiguous, and the elements from one to the next."""
-    if x.is_contiguous():
-        return x, x.shape[1]
-    x = row_major(x)
-    return x, x.stride(0)
 
 
 class StackLayer(NamedTuple):
@@ -82,19 +74,23 @@ class Stack:
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The output for x of shape [batch, n_in], and what the backward pass needs beside x."""
-        x, stride = _rows(x)
-        batch, n_out = x.shape[0], self.n_out
+        if not x.is_contiguous():
+            x = x.contiguous()
+        batch, n_in = x.shape
+        n_out = self.n_out
         panels = (batch + _MOST_SAMPLES - 1) // _MOST_SAMPLES or 1
         lanes = (batch + 8 * panels - 1) // (8 * panels) * 8 * panels  # every panel has a multiple of 8 samples
         y = torch.empty(batch, n_out)
-        kept = torch.empty(self.outputs * lanes)
-        _FORWARD(self._at, self.n_layers, x.data_ptr(), stride, batch, kept.data_ptr(), y.data_ptr(), n_out)
+        kept = torch.empty(self.outputs * lanes + 2)
+        _FORWARD(self._at, self.n_layers, x.data_ptr(), n_in, batch, kept.data_ptr(), y.data_ptr(), n_out)
         return y, kept
 
     def backward(self, x: Tensor, kept: Tensor, dy: Tensor, need_dx: bool) -> tuple[Tensor | None, list[Tensor]]:
         """Gradients to the input, and to θ of each wiring and each bias in turn."""
-        x, x_stride = _rows(x)
-        dy, dy_stride = _rows(dy)
+        if not x.is_contiguous():
+            x = x.contiguous()
+        if not dy.is_contiguous():
+            dy = dy.contiguous()
         batch, n_in = x.shape
         dx = torch.empty(batch, n_in) if need_dx else None
         gradients = [torch.empty_like(w.theta) if w.covered else torch.zeros_like(w.theta) for w in self.wirings]
@@ -106,11 +102,11 @@ class Stack:
             self._at,
             self.n_layers,
             x.data_ptr(),
-            x_stride,
+            n_in,
             batch,
             kept.data_ptr(),
             dy.data_ptr(),
-            dy_stride,
+            self.n_out,
             None if dx is None else dx.data_ptr(),
             n_in,
             self._pointers(*[at[i] for i in self._gradients]),
