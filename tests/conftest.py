@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,11 @@ _BESIDE = ROOT.parent / "shared" / "data"
 if "WIREBOUND_DATA" not in os.environ and _BESIDE.is_dir():
     os.environ["WIREBOUND_DATA"] = str(_BESIDE)
 
+
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and all processes that they start; some of
+# them are about Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests run side by side in processes; threads of their own would only be in each other's way.
 torch.set_num_threads(1)
