@@ -27,6 +27,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 torch.set_num_threads(1)
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Bytes are named by their kind, not their content: a packed file holds the time at which it was made, and the
+    processes that share the tests must give them the same names."""
+    return "bytes" if isinstance(val, bytes) else None
+
+
 @pytest.fixture(params=["reference", "native"])
 def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs a test once on the pure-torch ops and once on the C++ kernels: it does not know which it tests."""
