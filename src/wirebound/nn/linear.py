@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -13,12 +14,24 @@ from wirebound.nn.part import SparseLayer
 from wirebound.wiring import LayerShape, Wiring, settle_budget
 
 
+@dataclass
+class LinearGradient:
+    """Input and output gradient of one pass: the gradient of any weight is their product (``GradientSource``)."""
+
+    x: Tensor  # [batch, n_in]
+    dy: Tensor  # [batch, n_out]
+
+    def block(self, first: int, last: int) -> Tensor:
+        return self.dy.t() @ self.x[:, first:last]
+
+
 class _SparseLinear(torch.autograd.Function):
     """Exact gradients to the input, to θ at the active positions, and to the bias."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, theta: Tensor, bias: Tensor | None, layer: SparseLinear) -> Tensor:
         ctx.save_for_backward(x, theta)
+        ctx.layer = layer
         ctx.index = index = layer.fast_wiring.layer_index(layer.part)
         return ops.linear_forward(x, theta, index, layer.out_features, bias)
 
@@ -31,6 +44,9 @@ class _SparseLinear(torch.autograd.Function):
         need_dx, need_dtheta, need_dbias = ctx.needs_input_grad[:3]
         dx, dtheta = ops.linear_backward(x, dy, theta, ctx.index, need_dx, need_dtheta)
         dbias = dy.sum(0) if need_dbias else None
+        watch = ctx.layer.fast_wiring.watch
+        if watch is not None:
+            watch.setdefault(ctx.layer.part, []).append(LinearGradient(x, dy))
         return dx, dtheta, dbias, None
 
 

@@ -104,7 +104,7 @@ class Run:
                 return False
         if any(self._hooks) or torch_module._has_any_global_hook() or list(map(type, self.modules)) != self.kinds:
             return False
-        if torch._C._are_functorch_transforms_active():
+        if torch._C._are_functorch_transforms_active() or any(wiring.watch is not None for wiring in self.wirings):
             return False
         work = x.numel() // self.in_features * self.work
         return work < (_MOST_WORK if torch.get_num_threads() == 1 else _MOST_WORK_THREADED)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +60,14 @@ class _Registered(Generic[T]):
             raise AttributeError(f"{owner.__name__} has no {self.name!r} yet") from None
 
 
+class GradientSource(Protocol):
+    """What a backward pass leaves behind of one layer, so that the gradient of any weight can be had, active or not."""
+
+    def block(self, first: int, last: int) -> Tensor:
+        """∂E/∂w of the columns [first, last) of the layer's matrix, all rows: [n_out, last - first]."""
+        ...
+
+
 class Wiring(nn.Module):
     """One budget of connections over ``layers``.
 
@@ -76,6 +84,9 @@ class Wiring(nn.Module):
     code = _Registered[Tensor]("_buffers")
     colptr = _Registered[Tensor]("_buffers")
     initial_counts: Tensor
+    # None, or a dict by layer: each backward pass of a layer then leaves its source here (several if the layer is used
+    # several times). For methods that grow connections by their gradient; they set it for the steps in which they do.
+    watch: dict[int, list[GradientSource]] | None
     identity: Tensor  # seed, index: the constant signs follow from them, so they are part of the state
 
     def __init__(
@@ -144,6 +155,7 @@ class Wiring(nn.Module):
         self._bounds: list[int] | None = None
         self._split: tuple[tuple[int, bool], tuple[Tensor, ...]] | None = None
         self._indices: dict[int, LayerIndex] = {}
+        self.watch: dict[int, list[GradientSource]] | None = None
 
     # What it is
 
@@ -303,7 +315,7 @@ class Wiring(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         # The split is a piece of an autograd graph: it belongs to one forward pass and cannot be copied or saved.
-        return {**self.__dict__, "_split": None, "_indices": {}}
+        return {**self.__dict__, "_split": None, "_indices": {}, "watch": None}
 
     def extra_repr(self) -> str:
         return f"budget={self.budget}, possible={self.possible}, layers={len(self.layers)}"
