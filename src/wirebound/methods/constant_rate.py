@@ -77,6 +77,7 @@ class ConstantRate(Method):
         temperature: T. A number, one for each layer, or a schedule.
     """
 
+    promises_budget = False
     counts = "highest"
 
     def __init__(

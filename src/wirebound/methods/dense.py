@@ -18,6 +18,7 @@ class Dense(Method):
     """
 
     plain = True
+    promises_budget = False
 
     def __init__(self, model: nn.Module, optimizer: optim.Optimizer) -> None:
         if wirings(model):

@@ -71,6 +71,7 @@ class MatrixMethod(Method):
     """A method on the plain model that promises no budget, and remembers the most connections that it ever had."""
 
     plain = True
+    promises_budget = False
 
     def __init__(self, model: nn.Module, optimizer: optim.Optimizer, exclude: str | Iterable[str]) -> None:
         self.model, self.optimizer = model, optimizer

@@ -53,6 +53,7 @@ class Method(ABC):
     shapes: tuple[LayerShape, ...]  # the matrices whose connections are counted
     steps: int  # steps taken so far
     plain: ClassVar[bool] = False  # trains the plain model, whose matrices are stored in full
+    promises_budget: ClassVar[bool] = True  # exactly as many connections after every step as the wirings say
     # Which number of connections its results are held against where it promises no budget: the highest that it ever
     # had, or the one at the end.
     counts: ClassVar[str] = "final"

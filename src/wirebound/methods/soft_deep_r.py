@@ -96,7 +96,8 @@ class SoftDeepR(MatrixMethod):
             T = ηα²/18, the paper's, which falls with η.
         theta_min: where dormant θ stop, < 0. A number, or one for each matrix. By default what the paper's rule gives
             for ``connectivity`` as the lower bound (with the rates of the first step), or −3α without noise.
-        connectivity, allocation: how many connections are active at the start and where, as for ``wb.sparsify``.
+        connectivity, budget, allocation: how many connections are active at the start and where, as for
+            ``wb.sparsify``; by default 1 %.
         init, gain: scale of the first weights (``wiring/init.py``).
         exclude: matrices that stay dense, by patterns of their parameters' names; biases and the like always do.
         seed: decides everything that is drawn.
@@ -112,7 +113,8 @@ class SoftDeepR(MatrixMethod):
         l1: Rate = 1e-5,
         temperature: Rate | None = None,
         theta_min: ThetaMin | None = None,
-        connectivity: float = 0.01,
+        connectivity: float | None = None,
+        budget: int | None = None,
         allocation: Allocation = "paper",
         init: str = "dense-fan-in",
         gain: float = 1.0,
@@ -129,13 +131,16 @@ class SoftDeepR(MatrixMethod):
         self.seed = seed
         self.geometry = Geometry(tuple(s.n_out for s in self.shapes), tuple(s.n_in for s in self.shapes))
         extents = [(s.n_out, s.n_in) for s in self.shapes]
-        counts = allocate(names, extents, allocation, connectivity, None)
+        if connectivity is None and budget is None and isinstance(allocation, str):
+            connectivity = 0.01
+        counts = allocate(names, extents, allocation, connectivity, budget)
         self.theta_min = self._floors(theta_min, sum(counts) / self.geometry.possible, names)
         self.bridge = Bridge(optimizer, self.matrices)
         self.sign = self._signs()
         self.theta = self._start(counts, init, gain)
         self.active = [(theta >= 0).to(theta.dtype) for theta in self.theta]
         self._before = [torch.empty_like(active) for active in self.active]
+        self._counts = [_count(active) for active in self.active]
         self._write_weights()
         self.highest = Highest(self.layer_active())
 
@@ -233,10 +238,11 @@ class SoftDeepR(MatrixMethod):
             changed = torch.nonzero(active != before).view(-1)
             for rider, clean in riders:
                 rider.view(-1)[changed] = clean
-        return _count(active) - _in_both(active, before)
+        self._counts[number] = _count(active)
+        return self._counts[number] - _in_both(active, before)
 
     def layer_active(self) -> list[int]:
-        return [_count(active) for active in self.active]
+        return list(self._counts)
 
     def holds(self) -> list[tuple[str, list[Tensor], str]]:
         return [
@@ -263,6 +269,7 @@ class SoftDeepR(MatrixMethod):
         self.seed, self.theta_min = int(state["seed"]), [float(floor) for floor in state["theta_min"]]
         self.sign = self._signs()
         self.active = [(theta >= 0).to(theta.dtype) for theta in self.theta]
+        self._counts = [_count(active) for active in self.active]
         self._write_weights()
 
 
