@@ -65,8 +65,10 @@ def build_optimizer(config: TrainConfig, model: nn.Module) -> optim.Optimizer:
     raise ConfigError(f"optimizer (={config.optimizer!r}) is unknown")
 
 
-def build_method(config: TrainConfig, model: nn.Module, optimizer: optim.Optimizer, steps: int | None = None) -> Method:
-    """The method of a run of so many ``steps``, with those settings that it has."""
+def build_method(
+    config: TrainConfig, model: nn.Module, optimizer: optim.Optimizer, per_epoch: int | None = None
+) -> Method:
+    """The method of a run; ``per_epoch``, the steps of an epoch, is what schedules over a run go by."""
     kind = METHODS[config.method]
     temperature = schedule.noise_amplitude(config.noise) if config.temperature is None else config.temperature
     if kind is DeepR:
@@ -97,12 +99,12 @@ def build_method(config: TrainConfig, model: nn.Module, optimizer: optim.Optimiz
     if kind is L1Shrinkage:
         return L1Shrinkage(model, optimizer, l1=config.l1)
     if kind is MagnitudePruning:
-        if steps is None:
+        if per_epoch is None:
             raise ConfigError(f"method (={config.method!r}) must know how many steps the run has")
         return MagnitudePruning(
             model,
             optimizer,
-            total_steps=steps,
+            total_steps=per_epoch * config.epochs,
             quality=config.quality,
             connectivity=config.connectivity,
             budget=config.budget,
