@@ -13,31 +13,37 @@ from wirebound import distributed
 from wirebound.checkpoint import Checkpoint, CheckpointError, load, save
 from wirebound.core import schedule
 from wirebound.ledger import Ledger, ledger
-from wirebound.methods import DeepR, Dense, Fixed, LayerInfo, Method, StepInfo
+from wirebound.methods import SET, DeepR, Dense, Evolve, Fixed, LayerInfo, Method, RigL, StepInfo, drop, grow, when
 from wirebound.nn import SparseLinear, sparsify, to_dense, wirings
 from wirebound.version import __version__
 from wirebound.wiring import Wiring, WiringError
 
 __all__ = [
+    "SET",
     "Checkpoint",
     "CheckpointError",
     "DeepR",
     "Dense",
+    "Evolve",
     "Fixed",
     "LayerInfo",
     "Ledger",
     "Method",
+    "RigL",
     "SparseLinear",
     "StepInfo",
     "Wiring",
     "WiringError",
     "__version__",
     "distributed",
+    "drop",
+    "grow",
     "ledger",
     "load",
     "save",
     "schedule",
     "sparsify",
     "to_dense",
+    "when",
     "wirings",
 ]

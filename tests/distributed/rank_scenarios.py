@@ -55,6 +55,7 @@ CASES = {
     ),
     "convolutional": (convolutional, (1, 28, 28), lambda p: torch.optim.Adam(p, lr=3e-3), _deep_r),
     "fixed": (perceptron, (784,), lambda p: torch.optim.SGD(p, lr=0.5), wb.Fixed),
+    "rigl": (perceptron, (784,), lambda p: torch.optim.SGD(p, lr=0.2), lambda m, o: wb.RigL(m, o, every=10)),
 }
 
 

@@ -33,6 +33,9 @@ class Stream(IntEnum):
     SIGN = 5
     ORDER = 6
     OTHER = 7
+    DROP = 8
+    NEWBORN_WEIGHT = 9
+    COLUMN_SIGN = 10
 
 
 def stream_of(purpose: Stream, wiring_index: int, layer: int | None = None) -> int:

@@ -85,7 +85,8 @@ def train(
         data = datasets.split_validation(data, config.validation, seed=0)
     examples = Examples(len(data.train_y), data.inputs("test", flatten=True), data.test_y, data.shape)
     model = build_model(config, examples.test_x.shape[1], data.classes)
-    method = build_method(config, model, build_optimizer(config, model))
+    per_epoch = -(-examples.count // config.batch_size)
+    method = build_method(config, model, build_optimizer(config, model), per_epoch)
     if start.finished:
         return RunResult({}, model, None) if folder is None else _already_finished(folder, model)
     engine = choose_engine(config, model, method, data)

@@ -8,7 +8,7 @@ import torch
 from torch import nn, optim
 
 from wirebound.core import schedule
-from wirebound.methods import DeepR, Dense, Fixed, Method
+from wirebound.methods import SET, DeepR, Dense, Fixed, Method, RigL
 from wirebound.nn.sparsify import sparsify
 from wirebound.train.config import ConfigError, TrainConfig
 
@@ -65,11 +65,16 @@ def build_optimizer(config: TrainConfig, model: nn.Module) -> optim.Optimizer:
     raise ConfigError(f"optimizer (={config.optimizer!r}) is unknown")
 
 
-def build_method(config: TrainConfig, model: nn.Module, optimizer: optim.Optimizer) -> Method:
+def build_method(
+    config: TrainConfig, model: nn.Module, optimizer: optim.Optimizer, per_epoch: int | None = None
+) -> Method:
+    """The method of a run; ``per_epoch``, the steps of an epoch, is what schedules over a run go by."""
     if config.method == "dense":
         return Dense(model, optimizer)
     if config.method == "fixed":
         return Fixed(model, optimizer)
+    if config.method in ("set", "rigl"):
+        return _build_rival(config, model, optimizer, per_epoch)
     temperature = config.temperature
     return DeepR(
         model,
@@ -79,3 +84,14 @@ def build_method(config: TrainConfig, model: nn.Module, optimizer: optim.Optimiz
         rewire_every=config.rewire_every,
         newborns=config.newborns,
     )
+
+
+def _build_rival(
+    config: TrainConfig, model: nn.Module, optimizer: optim.Optimizer, per_epoch: int | None
+) -> Method:
+    steps = None if per_epoch is None else per_epoch * config.epochs
+    if config.method == "set":
+        # Not after the last step: its newborns would never be trained.
+        return SET(model, optimizer, zeta=config.fraction, every=config.replace_every or per_epoch or 100, until=steps)
+    until = None if steps is None else max(1, round(config.replace_until * steps))
+    return RigL(model, optimizer, fraction=config.fraction, every=config.replace_every or 100, until=until)

@@ -22,6 +22,7 @@ from wirebound.core import mapping
 from wirebound.ops import philox
 from wirebound.ops.layout import Geometry, LayerIndex, rows_of
 from wirebound.wiring import init as initial
+from wirebound.wiring.draw import fault_of_newborns
 
 T = TypeVar("T")
 
@@ -259,6 +260,39 @@ class Wiring(nn.Module):
             step,
             shares,
         )
+        self.moved(born, died)
+        return born, died
+
+    def negative_signs(self, positions: Tensor) -> Tensor:
+        """Whether the constant sign of each position is -1."""
+        return ops.negative_signs(positions, self.seed, self.index)
+
+    def replace_(
+        self,
+        dead: Tensor,
+        newborns: Tensor,
+        riders: Sequence[tuple[Tensor, float | Tensor]],
+        strength: float | Tensor = 0.0,
+    ) -> tuple[list[int], list[int]]:
+        """Replace the ``dead`` (sorted indices) by as many ``newborns`` (sorted positions that are not active, or
+        die); (born, died) of each layer.
+
+        A newborn's weight is ``strength``, a number >= 0 or one for each, with the constant sign of its position.
+        ``riders`` are the arrays that move along, each with the value, or the values, of newborns.
+        """
+        alive = torch.ones(self.budget, dtype=torch.bool, device=dead.device)
+        alive[dead] = False
+        fault = fault_of_newborns(self, self.positions()[alive], newborns, dead.numel())
+        if fault is not None:
+            raise ValueError(fault)
+        negative = self.negative_signs(newborns)
+        theta = self.theta.detach()
+        fill: float | Tensor = strength
+        if not self.sign_bound:
+            fill = torch.where(negative, -1.0, 1.0).to(theta.dtype) * strength
+            negative = torch.zeros_like(negative)
+        moving = [(theta, fill), *riders]
+        born, died = ops.replace_(self.geometry, self.colptr, self.code, moving, dead, newborns, negative)
         self.moved(born, died)
         return born, died
 
