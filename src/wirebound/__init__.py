@@ -16,12 +16,13 @@ from wirebound.ledger import Ledger, ledger
 from wirebound.methods import SET, DeepR, Dense, Evolve, Fixed, LayerInfo, Method, RigL, StepInfo, drop, grow, when
 from wirebound.nn import SparseLinear, sparsify, to_dense, wirings
 from wirebound.version import __version__
-from wirebound.wiring import Wiring, WiringError
+from wirebound.wiring import Constraints, Wiring, WiringError
 
 __all__ = [
     "SET",
     "Checkpoint",
     "CheckpointError",
+    "Constraints",
     "DeepR",
     "Dense",
     "Evolve",

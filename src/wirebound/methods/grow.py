@@ -23,6 +23,7 @@ from torch import Tensor
 
 from wirebound.methods.drop import smallest
 from wirebound.wiring import GradientSource, Wiring, draw_newborns
+from wirebound.wiring.room import Room
 
 BLOCK = 1 << 20  # weights whose gradient is there at a time, unless one column has more
 
@@ -72,7 +73,7 @@ class Gradient:
     Gradients of several backward passes are added up, as torch does for parameters. Where a process group is active
     they are averaged over its ranks, block by block, as ``DistributedDataParallel`` does for parameters: all ranks must
     then take the step together. A gradient of exactly 0 says nothing about a connection: if fewer than needed have
-    another, the rest is drawn at random.
+    another, the rest is drawn at random. Where neurons have caps or signs, only connections that keep them are chosen.
 
     Args:
         block: weights whose gradient is held at a time.
@@ -90,14 +91,48 @@ class Gradient:
         )
 
     def _best(self, growth: Growth, layers: range, count: int) -> Tensor:
-        best = Best(count, growth.survivors)
-        for first, scores in gradient_blocks(growth, layers, self.block):
-            best.offer(first, scores)
-        return best.positions
+        fan_caps = growth.wiring.fan_caps
+        if fan_caps is None:
+            return best_of_blocks(growth, layers, count, self.block, growth.survivors, None).positions
+        # Neurons have caps: from high to low scores, whatever there is still room for. Those that found none are out
+        # of the race with their row or column, so each further look at the gradient sees the next best.
+        room = Room(growth.wiring.geometry, fan_caps, growth.survivors)
+        found: list[Tensor] = []
+        while count:
+            best = best_of_blocks(growth, layers, 2 * count + 64, self.block, room.occupied, room)
+            if best.scores is None:
+                break
+            taken = room.take(best.positions[best.scores.sort(descending=True, stable=True).indices], count)
+            found.append(taken)
+            count -= taken.numel()
+        return torch.cat(found).sort().values if found else growth.dead[:0]
 
 
-def gradient_blocks(growth: Growth, layers: range, block: int) -> Iterator[tuple[int, Tensor]]:
-    """|∂E/∂w| of all weights of these layers, in blocks: (first position, scores in the order of positions)."""
+def best_of_blocks(
+    growth: Growth, layers: range, count: int, block: int, taken: Tensor, room: Room | None
+) -> Best:
+    """The ``count`` positions of these layers with the highest scores that are not ``taken``, where there is room."""
+    best = Best(count, taken)
+    for layer, first, gradient in gradient_blocks(growth, layers, block):
+        last, n_out = first + len(gradient), gradient.shape[1]
+        scores = _scores(growth.wiring, layer, first, last, gradient)
+        if room is not None:
+            scores = scores * room.open_cells(layer, first, last)
+        best.offer(growth.wiring.geometry.position_start[layer] + first * n_out, scores.reshape(-1))
+    return best
+
+
+def _scores(wiring: Wiring, layer: int, first: int, last: int, gradient: Tensor) -> Tensor:
+    """|∂E/∂w|, or for neurons with a sign only what would let a weight of that sign grow."""
+    if wiring.column_signs is None:
+        return gradient.abs()
+    start = wiring.geometry.column_start[layer]
+    signs = wiring.column_signs[start + first : start + last, None].to(gradient.dtype)
+    return torch.where(signs == 0, gradient.abs(), (-signs * gradient).clamp(min=0))
+
+
+def gradient_blocks(growth: Growth, layers: range, block: int) -> Iterator[tuple[int, int, Tensor]]:
+    """∂E/∂w of all weights of these layers, in blocks: (layer, first column, [columns, n_out])."""
     together = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     geometry, theta = growth.wiring.geometry, growth.wiring.theta
     for layer in layers:
@@ -115,7 +150,7 @@ def gradient_blocks(growth: Growth, layers: range, block: int) -> Iterator[tuple
                 gradient = gradient.contiguous()
                 dist.all_reduce(gradient)
                 gradient /= dist.get_world_size()
-            yield geometry.position_start[layer] + first * n_out, gradient.t().reshape(-1).abs_()
+            yield layer, first, gradient.t()
 
 
 class Best:

@@ -10,6 +10,11 @@ import torch
 from torch import Tensor
 
 from wirebound import ops
+from wirebound.ops.layout import Geometry
+from wirebound.ops.philox import Stream, stream_of
+from wirebound.ops.reference_rewire import draw_layers
+from wirebound.wiring.repair import augment, regular
+from wirebound.wiring.room import Numbers, Room
 
 if TYPE_CHECKING:
     from wirebound.wiring.wiring import Wiring
@@ -32,7 +37,11 @@ def draw_newborns(
         chosen: sorted dormant positions that are to be among them; the rest is drawn.
         counts: newborns of each layer; by default they are drawn over all layers:
         shares: the layer of each in proportion to these, else uniformly over the wiring.
+
+    Where neurons have caps, only positions that keep them are drawn, one newborn after another.
     """
+    if wiring.fan_caps is not None:
+        return _within_caps(wiring, wiring.fan_caps, survivors, dead, step, chosen, counts, shares)
     geometry, name = wiring.geometry, (wiring.seed, wiring.index, step)
     missing, occupied = dead.numel(), survivors
     if chosen is not None and chosen.numel():
@@ -44,6 +53,64 @@ def draw_newborns(
     else:
         drawn = ops.draw_newborns(geometry, occupied, missing, *name, shares)
     return drawn if chosen is None else torch.cat([chosen, drawn]).sort().values
+
+
+def _within_caps(
+    wiring: Wiring,
+    fan_caps: Tensor,
+    survivors: Tensor,
+    dead: Tensor,
+    step: int,
+    chosen: Tensor | None,
+    counts: Sequence[int] | None,
+    shares: Sequence[float] | None,
+) -> Tensor:
+    newborns = survivors[:0] if chosen is None else chosen
+    room = Room(wiring.geometry, fan_caps, torch.cat([survivors, newborns]).sort().values)
+    missing = dead.numel() - newborns.numel()
+
+    def numbers(layer: int | None) -> Numbers:
+        stream = stream_of(Stream.NEWBORN, wiring.index, layer=layer)
+        return Numbers(wiring.seed, stream, step, survivors.device)
+
+    if counts is None and shares is not None:
+        stream = stream_of(Stream.NEWBORN_LAYER, wiring.index)
+        wanted = draw_layers(missing, shares, room.layer_room(), wiring.seed, stream, step)
+    elif counts is not None:
+        wanted = [n - have for n, have in zip(counts, per_layer(wiring, newborns), strict=True)]
+    else:
+        wanted = [0] * len(wiring.layers)
+    drawn = [room.draw(n, numbers(layer), layer) for layer, n in enumerate(wanted)]
+    if counts is None:
+        drawn.append(room.draw(missing - sum(part.numel() for part in drawn), numbers(None)))
+    newborns = torch.cat([newborns, *drawn]).sort().values
+    if newborns.numel() == dead.numel():
+        return newborns
+    if counts is None:
+        return augment(room, newborns, dead, dead.numel() - newborns.numel())
+    starts = torch.tensor(wiring.geometry.position_start[1:], device=dead.device)
+    of_newborns, of_dead = (torch.searchsorted(starts, part, right=True) for part in (newborns, dead))
+    parts = []
+    for layer, n in enumerate(counts):
+        mine = newborns[of_newborns == layer]
+        parts.append(augment(room, mine, dead[of_dead == layer], n - mine.numel()))
+    return torch.cat(parts)
+
+
+def draw_first(
+    geometry: Geometry, fan_caps: Tensor, counts: Sequence[int], seed: int, wiring_index: int, device: torch.device
+) -> Tensor:
+    """``counts[i]`` sorted positions in layer i that keep the caps, drawn one after another; they are known to fit."""
+    room = Room(geometry, fan_caps, torch.empty(0, dtype=torch.int64, device=device))
+    parts = []
+    for layer, count in enumerate(counts):
+        stream = stream_of(Stream.POSITIONS, wiring_index, layer=layer)
+        found = room.draw(count, Numbers(seed, stream, 0, device), layer)
+        if found.numel() < count:
+            fits = geometry.position_start[layer] + regular(geometry.n_out[layer], geometry.n_in[layer], count).to(device)
+            found = augment(room, found, fits, count - found.numel())
+        parts.append(found.sort().values)
+    return torch.cat(parts)
 
 
 def per_layer(wiring: Wiring, positions: Tensor) -> list[int]:
