@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from rival_helpers import OPTIMIZERS, small, steps, task
+from torch import nn
 
 import wirebound as wb
 from wirebound import data as datasets
@@ -60,6 +61,21 @@ def test_gradients_that_are_dropped_do_not_count():
         return wb.wirings(model)[0].positions()
 
     assert torch.equal(run(False), run(True))
+
+
+def test_gradients_may_be_zeroed_between_forward_and_backward_also_of_masked_parameters():
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Embedding(9, 6), nn.Flatten(), nn.Linear(12, 4))
+    model = wb.sparsify(plain, 0.3, include=["0", "2"])
+    (wiring,) = wb.wirings(model)
+    method = wb.RigL(model, OPTIMIZERS["sgd"](model.parameters()), every=1)
+    for _ in range(3):
+        loss = model(torch.randint(0, 9, (5, 2))).square().sum()
+        method.zero_grad()
+        loss.backward()
+        info = method.step()
+        wiring.check()
+        assert all(n > 0 for n in info.layer_rewired)
 
 
 def test_a_gradient_from_elsewhere_is_an_error():

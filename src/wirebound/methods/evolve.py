@@ -138,7 +138,9 @@ class Evolve(Method):
 
     def zero_grad(self) -> None:
         super().zero_grad()
-        self._watch()  # gradients that are dropped must not count in what grows either
+        for wiring in self.wirings:  # gradients that are dropped must not count in what grows either
+            for sources in (wiring.watch or {}).values():
+                sources.clear()
 
     @torch.no_grad()
     def step(self) -> StepInfo:
@@ -197,7 +199,7 @@ class Evolve(Method):
     def _sources(self, wiring: Wiring) -> dict[int, Any]:
         if not getattr(self.grow, "needs_gradient", False):
             return {}
-        if not wiring.watch:
+        if wiring.watch is None or not any(wiring.watch.values()):
             names = ", ".join(layer.name for layer in wiring.layers)
             raise RuntimeError(
                 f"the backward pass of step {self.steps + 1} must leave the gradient of dormant connections of {names}, but "
