@@ -1,7 +1,8 @@
 """The operations that everything stands on, each in two implementations with one signature.
 
 ``reference_*.py`` are pure torch and run on any device; ``native.py`` calls the C++ kernels for float32 and float64
-tensors on the CPU. One switch picks: native where it can, the reference elsewhere.
+tensors on the CPU. One switch picks: native where it can, the reference elsewhere. Replacing given connections by
+given positions, which methods do once in many steps, has the torch version only.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from wirebound.ops import (
     reference_update,
 )
 from wirebound.ops.layout import Geometry, LayerIndex
+from wirebound.ops.reference_rewire import draw_in_layers, draw_newborns, replace_
 from wirebound.ops.rule import Kind, Rule, State, Walk
 
 __all__ = [
@@ -33,12 +35,15 @@ __all__ = [
     "Rule",
     "State",
     "Walk",
+    "draw_in_layers",
+    "draw_newborns",
     "linear_backward",
     "linear_forward",
     "native_available",
     "native_in_use",
     "negative_signs",
     "normals",
+    "replace_",
     "rewire_",
     "sample_sorted",
     "step_",
