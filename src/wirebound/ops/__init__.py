@@ -18,6 +18,7 @@ from wirebound.ops import (
     native_random,
     native_step,
     philox,
+    reference_conv,
     reference_linear,
     reference_rewire,
     reference_step,
@@ -25,6 +26,7 @@ from wirebound.ops import (
 )
 from wirebound.ops.layout import Geometry, LayerIndex
 from wirebound.ops.rule import Kind, Rule, State, Walk
+from wirebound.ops.window import Window
 
 __all__ = [
     "Geometry",
@@ -33,6 +35,9 @@ __all__ = [
     "Rule",
     "State",
     "Walk",
+    "Window",
+    "conv2d_backward",
+    "conv2d_forward",
     "linear_backward",
     "linear_forward",
     "native_available",
@@ -117,6 +122,26 @@ def linear_backward(
     """Gradients to the input and to θ at the active positions."""
     implementation = native if uses_native(theta) else reference_linear
     return implementation.linear_backward(x, dy, theta, index, need_dx, need_dtheta)
+
+
+def conv2d_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: Window, bias: Tensor | None) -> Tensor:
+    """The convolution of x [batch, channels, height, width] with the sparse weights of one layer, plus bias."""
+    implementation = reference_conv
+    return implementation.conv2d_forward(x, theta, index, window, bias)
+
+
+def conv2d_backward(
+    x: Tensor,
+    dy: Tensor,
+    theta: Tensor,
+    index: LayerIndex,
+    window: Window,
+    need_dx: bool,
+    need_dtheta: bool,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of the convolution to its input and to θ at the active positions."""
+    implementation = reference_conv
+    return implementation.conv2d_backward(x, dy, theta, index, window, need_dx, need_dtheta)
 
 
 def update_(
