@@ -15,6 +15,7 @@ from torch import Tensor
 
 from wirebound.ops import (
     native,
+    native_conv,
     native_random,
     native_step,
     philox,
@@ -126,7 +127,7 @@ def linear_backward(
 
 def conv2d_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: Window, bias: Tensor | None) -> Tensor:
     """The convolution of x [batch, channels, height, width] with the sparse weights of one layer, plus bias."""
-    implementation = reference_conv
+    implementation = native_conv if uses_native(theta) else reference_conv
     return implementation.conv2d_forward(x, theta, index, window, bias)
 
 
@@ -140,7 +141,7 @@ def conv2d_backward(
     need_dtheta: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients of the convolution to its input and to θ at the active positions."""
-    implementation = reference_conv
+    implementation = native_conv if uses_native(theta) else reference_conv
     return implementation.conv2d_backward(x, dy, theta, index, window, need_dx, need_dtheta)
 
 
