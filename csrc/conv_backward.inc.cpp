@@ -70,40 +70,31 @@ static void conv_backward(const wb_conv* conv, const T* x, const T* dy, T* dx, T
     const ProductTile<T> multiply = pick_product<T>(out_tiling);
     for (int64_t first = 0; first < shape.panels; first += together) {
         const int64_t here = std::min(together, shape.panels - first);
-        const auto each = [&](int64_t channels, auto&& body) {  // body(panel, its place, channels from, to)
-            const int64_t parts = parts_of(channels, here, threads);
-            parallel_for(threads, here * parts, [&](int64_t piece) {
-                const int64_t slot = piece / parts, part = piece % parts;
-                body(first + slot, space + slot * both, channels * part / parts, channels * (part + 1) / parts);
-            });
-        };
-        each(shape.out_channels, [&](int64_t index, T* to, int64_t begin, int64_t end) {
-            const T* from = dy + index * images * shape.out_image();
-            pack_output(shape, dy_panel, top, left, from, shape.samples(index), begin, end, to);
+        each_part(threads, here, shape.out_channels, [&](int64_t slot, int64_t begin, int64_t end) {
+            const T* from = dy + (first + slot) * images * shape.out_image();
+            pack_output(shape, dy_panel, top, left, from, shape.samples(first + slot), begin, end, space + slot * both);
         });
         if (dx != nullptr) {
-            each(shape.in_channels, [&](int64_t index, const T* from, int64_t begin, int64_t end) {
-                T* to = dx + index * images * shape.in_image();
-                const int64_t phases = shape.phases();
-                clear_unseen(shape, shape.samples(index), begin, end, to);
-                gather_bands(inward, in_tiling, from, dy_panel.row, static_cast<const T*>(nullptr), begin * phases,
-                             end * phases, [&](int64_t band, const T* lines, int64_t stride) {
-                                 for (int64_t channel = begin; channel < end; ++channel)
-                                     unpack_input(shape, in_tiling, lines + (channel - begin) * phases * stride, stride,
-                                                  band, channel, shape.samples(index), to);
+            each_part(threads, here, shape.in_channels, [&](int64_t slot, int64_t begin, int64_t end) {
+                const int64_t samples = shape.samples(first + slot), phases = shape.phases();
+                T* to = dx + (first + slot) * images * shape.in_image();
+                clear_unseen(shape, samples, begin, end, to);
+                gather_bands(inward, in_tiling, space + slot * both, dy_panel.row, static_cast<const T*>(nullptr),
+                             begin * phases, end * phases, [&](int64_t band, const T* lines, int64_t stride) {
+                                 for (int64_t channel = begin; channel < end; ++channel, lines += phases * stride)
+                                     unpack_input(shape, in_tiling, lines, stride, band, channel, samples, to);
                              });
             });
         }
         if (dtheta == nullptr) continue;
-        each(shape.in_channels, [&](int64_t index, T* to, int64_t begin, int64_t end) {
-            const T* from = x + index * images * shape.in_image();
-            pack_input(shape, x_panel, from, shape.samples(index), begin, end, to + dy_panel.size);
+        each_part(threads, here, shape.in_channels, [&](int64_t slot, int64_t begin, int64_t end) {
+            const T* from = x + (first + slot) * images * shape.in_image();
+            pack_input(shape, x_panel, from, shape.samples(first + slot), begin, end,
+                       space + slot * both + dy_panel.size);
         });
         // A part owns output channels, and with them their connections; panels follow each other in order.
-        const int64_t parts = parts_of(shape.out_channels, 1, threads);
         const int64_t width = out_tiling.line / out_tiling.parts;
-        parallel_for(threads, parts, [&](int64_t piece) {
-            const int64_t begin = shape.out_channels * piece / parts, end = shape.out_channels * (piece + 1) / parts;
+        each_part(threads, 1, shape.out_channels, [&](int64_t, int64_t begin, int64_t end) {
             for (int64_t tile = 0; tile < here * out_tiling.bands * out_tiling.parts; ++tile) {
                 const int64_t part = tile % out_tiling.parts, band = tile / out_tiling.parts % out_tiling.bands;
                 const T* outputs = space + tile / out_tiling.parts / out_tiling.bands * both;

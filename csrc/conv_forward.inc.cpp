@@ -12,10 +12,15 @@ static int64_t panels_together(int64_t panels, int64_t panel_bytes, int threads)
     return std::clamp<int64_t>(most_bytes / std::max<int64_t>(1, panel_bytes), 1, std::min<int64_t>(panels, threads));
 }
 
-// Parts that `count` channels of each of `panels` panels are cut into, so that all threads have work.
-static int64_t parts_of(int64_t count, int64_t panels, int threads) {
-    if (threads <= 1) return 1;
-    return std::clamp<int64_t>((4 * threads + panels - 1) / panels, 1, std::max<int64_t>(1, count));
+// Calls body(panel, first channel, end channel) for all channels of each panel, in as many parts as threads need.
+template <class Body>
+WB_INLINE void each_part(int threads, int64_t panels, int64_t channels, Body&& body) {
+    const int64_t parts =
+        threads <= 1 ? 1 : std::clamp<int64_t>((4 * threads + panels - 1) / panels, 1, std::max<int64_t>(1, channels));
+    parallel_for(threads, panels * parts, [&](int64_t piece) {
+        const int64_t part = piece % parts;
+        body(piece / parts, channels * part / parts, channels * (part + 1) / parts);
+    });
 }
 
 template <class T>
@@ -42,7 +47,8 @@ static ConvPanel input_panel(const ConvShape& shape, const Tiling& tiling) {
     return {shape.in_channels * shape.phases(), shape.y.places(), row, excess, sizeof(T)};
 }
 
-// The lines of output channels [first, end), a band of rows at a time; done(band, lines) takes them away.
+// The lines of output channels [first, end), a band of rows at a time; done(band, lines, numbers from a channel to the
+// next) takes them away.
 template <class T, class Done>
 static void gather_bands(const ConvPlan<T>& plan, const Tiling& tiling, const T* panel, int64_t row_stride,
                          const T* bias, int64_t first, int64_t end, Done&& done) {
@@ -84,24 +90,17 @@ static void conv_forward(const wb_conv* conv, const T* x, T* y, const int64_t* c
     std::memset(space, 0, bytes);  // the padding; later panels only overwrite the images
     for (int64_t first = 0; first < shape.panels; first += together) {
         const int64_t here = std::min(together, shape.panels - first);
-        const auto each = [&](int64_t channels, auto&& body) {  // body(panel, its place, channels from, to)
-            const int64_t parts = parts_of(channels, here, threads);
-            parallel_for(threads, here * parts, [&](int64_t piece) {
-                const int64_t slot = piece / parts, part = piece % parts;
-                body(first + slot, space + slot * panel.size, channels * part / parts, channels * (part + 1) / parts);
-            });
-        };
-        each(shape.in_channels, [&](int64_t index, T* to, int64_t begin, int64_t end) {
-            const T* from = x + index * shape.images * shape.in_image();
-            pack_input(shape, panel, from, shape.samples(index), begin, end, to);
+        each_part(threads, here, shape.in_channels, [&](int64_t slot, int64_t begin, int64_t end) {
+            const T* from = x + (first + slot) * shape.images * shape.in_image();
+            pack_input(shape, panel, from, shape.samples(first + slot), begin, end, space + slot * panel.size);
         });
-        each(shape.out_channels, [&](int64_t index, const T* from, int64_t begin, int64_t end) {
-            T* to = y + index * shape.images * shape.out_image();
-            gather_bands(plan, tiling, from, panel.row, bias, begin, end,
+        each_part(threads, here, shape.out_channels, [&](int64_t slot, int64_t begin, int64_t end) {
+            const int64_t samples = shape.samples(first + slot);
+            T* to = y + (first + slot) * shape.images * shape.out_image();
+            gather_bands(plan, tiling, space + slot * panel.size, panel.row, bias, begin, end,
                          [&](int64_t band, const T* lines, int64_t stride) {
-                             for (int64_t row = begin; row < end; ++row)
-                                 unpack_output(shape, tiling, lines + (row - begin) * stride, band, row,
-                                               shape.samples(index), to);
+                             for (int64_t row = begin; row < end; ++row, lines += stride)
+                                 unpack_output(shape, tiling, lines, band, row, samples, to);
                          });
         });
     }

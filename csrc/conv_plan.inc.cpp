@@ -40,7 +40,8 @@ static int64_t chunk_channels(int64_t channels, int64_t slab, int64_t rows, int6
     return (channels + chunks - 1) / chunks;
 }
 
-// Calls each(k, row, column place) for all connections, by column: forwards, or backwards with Reverse.
+// For all connections, column by column: column_of(channel, ky, kx) gives what takes (k, row). Forwards, or backwards
+// with Reverse.
 template <bool Reverse, class T, class Column>
 WB_INLINE void each_connection(const ConvShape& shape, const Layer<T>& layer, Column&& column_of) {
     const int64_t places = shape.y.kernel * shape.x.kernel;
@@ -58,7 +59,7 @@ WB_INLINE void each_connection(const ConvShape& shape, const Layer<T>& layer, Co
     }
 }
 
-// Which way a plan goes. `cell_of` gives the cell and the offset of a connection.
+// Which way a plan goes: column(channel, ky, kx) gives what makes a cell and an offset of a row.
 template <class T>
 struct Outward {  // from x to y
     const ConvShape& shape;

@@ -87,7 +87,7 @@ struct ConvPanel {
         : row(row_length), channel(rows * row_length) {
         // Channels a multiple of 1 KB apart compete for the same lines of the first cache.
         if (channel * element % 1024 == 0) channel += 64 * 3 / element;
-        size = channels * channel + excess;
+        size = round_up(channels * channel + excess, 16);  // the next panel starts at a cache line
     }
 };
 

@@ -49,11 +49,17 @@ static void product_tile(const ConvPlan<T>& plan, const T* from, int64_t row_str
             }
         }
         const auto product = [&](int64_t entry) __attribute__((always_inline)) {
+            // Two chains of additions: one alone would make the next connections wait.
             const T* x = base + entries[entry].offset;
-            Vector sum = {};
-            for (int r = 0; r < R; ++r, x += row_stride)
-                for (int v = 0; v < V; ++v) sum = r + v == 0 ? out[r][v] * load<T>(x) : sum + out[r][v] * load<T>(x + v * lanes);
-            return sum;
+            Vector sum[2] = {};
+            for (int r = 0; r < R; ++r, x += row_stride) {
+                for (int v = 0; v < V; ++v) {
+                    const int i = r * V + v;
+                    const Vector value = load<T>(x + v * lanes);
+                    sum[i % 2] = i < 2 ? out[r][v] * value : sum[i % 2] + out[r][v] * value;
+                }
+            }
+            return sum[0] + sum[1];
         };
         Vector four[4];
         for (; k + 4 <= stop; k += 4) {
