@@ -31,7 +31,7 @@ from wirebound.methods import (
     grow,
     when,
 )
-from wirebound.nn import SparseLinear, sparsify, to_dense, wirings
+from wirebound.nn import SparseConv1d, SparseConv2d, SparseLinear, sparsify, to_dense, wirings
 from wirebound.version import __version__
 from wirebound.wiring import Constraints, Wiring, WiringError
 
@@ -52,6 +52,8 @@ __all__ = [
     "Method",
     "RigL",
     "SoftDeepR",
+    "SparseConv1d",
+    "SparseConv2d",
     "SparseLinear",
     "StepInfo",
     "Wiring",
