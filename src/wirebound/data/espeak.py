@@ -1,7 +1,7 @@
 """The eSpeak NG synthesiser, through the library that the package espeakng-loader brings: speech and its phone times.
 
-The library keeps state for its whole process, noise included: the same calls give the same samples only in a process
-that made no others before. ``spoken_make`` therefore runs in a process of its own.
+The library keeps state for its whole process beside the seed of its noise: the same calls give the same samples only
+in a process that made no others before. ``spoken_make`` therefore runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Speech:
 
 
 class Synthesiser:
-    """The engine; one for each process."""
+    """The engine; one for each process. ``seed`` decides its noise, which would otherwise follow the clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int) -> None:
         try:
             import espeakng_loader  # an optional package
         except ImportError as error:
@@ -82,6 +82,10 @@ class Synthesiser:
         self.rate = int(self._library.espeak_Initialize(_SYNCHRONOUS, 0, str(self._data).encode(), options))
         if self.rate <= 0:
             raise DataError(f"spoken: eSpeak NG must start with its data in {self._data}, returned {self.rate}")
+        try:
+            self._library.espeak_ng_SetRandSeed(ctypes.c_long(seed))
+        except AttributeError as error:
+            raise DataError(f"spoken: eSpeak NG (={self.version}) must be 1.52 or newer ({error})") from error
         self._callback = _Callback(self._collect)  # kept: the library holds only a pointer
         self._library.espeak_SetSynthCallback(self._callback)
 

@@ -16,7 +16,7 @@ from .errors import DataError
 from .espeak import Speech, Synthesiser
 from .mfcc import RATE, frame_centres, mfcc
 from .phones_file import pack_phones
-from .spoken_recipe import LANGUAGE, Line, class_of, lines, sentences
+from .spoken_recipe import LANGUAGE, SEED, Line, class_of, lines, sentences
 from .timit_phones import CLASSES
 
 _SILENCE = CLASSES.index("sil")
@@ -24,7 +24,7 @@ _SILENCE = CLASSES.index("sil")
 
 def make(chosen: Iterable[Line]) -> bytes:
     """The corpus of these lines as the content of its file."""
-    engine, texts = Synthesiser(), sentences()
+    engine, texts = Synthesiser(SEED), sentences()
     spoken, features, labels = list(chosen), [], []
     voice = ""
     for line in spoken:
