@@ -9,10 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import platform
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,38 +22,17 @@ from wirebound.data import SequenceDataset, load_sequences
 from wirebound.data.sequences import Batch
 from wirebound.experiments.phoneme_config import PhonemeConfig
 from wirebound.experiments.phoneme_model import dense_model, frame_errors, frame_loss, sparse_model
-from wirebound.ledger import ledger
+from wirebound.experiments.phoneme_summary import Progress, summarise
 from wirebound.methods import DeepR, Dense, Fixed, Method
 from wirebound.nn.part import wirings
-from wirebound.ops import library
 from wirebound.train.engine import DivergedError
 from wirebound.train.interrupt import Interrupted, StopRequest
 from wirebound.train.record import RunFolder, RunFolderError
 from wirebound.train.summary import layer_active
 from wirebound.train.window import Tally, Window
-from wirebound.version import __version__
 
 _WINDOW = 10  # steps of a point of the loss curve
 _EVALUATION_BATCH = 64
-
-
-@dataclass
-class Progress:
-    """Where a run stands after an epoch: what a checkpoint keeps beside model, optimiser and method."""
-
-    initial: list[int]  # connections of each matrix before the first step
-    epoch: int = 0  # epochs that are done
-    active_min: int = 0
-    active_max: int = 0
-    best_epoch: int = 0  # the one with the least error on the validation part
-    best_validation_error: float = 1.0
-    best_test_error: float = 1.0  # at that epoch: what the paper reports
-    test_error: float = 1.0  # after the last epoch
-    test_loss: float = 0.0
-    validation_error: float = 1.0
-    seconds: float = 0.0
-    metrics: int = 0  # bytes of metrics.jsonl
-    whole: Tally = field(default_factory=Tally)  # of the epoch that is running
 
 
 def build(config: PhonemeConfig, data: SequenceDataset) -> Method:
@@ -189,47 +166,6 @@ def evaluate(data: SequenceDataset, method: Method, part: str) -> tuple[float, f
 
 def _batches(data: SequenceDataset, part: str) -> Iterator[Batch]:
     return data.batches(_EVALUATION_BATCH, data.part(part))
-
-
-def summarise(config: PhonemeConfig, data: SequenceDataset, method: Method, progress: Progress) -> dict[str, Any]:
-    shapes = method.shapes
-    possible = sum(shape.possible for shape in shapes)
-    budget = None if config.method == "dense" else sum(w.budget for w in wirings(method.model))
-    layers = [
-        {"name": s.name, "shape": [s.n_out, s.n_in], "possible": s.possible, "initial": a, "final": b}
-        for s, a, b in zip(shapes, progress.initial, layer_active(method.model, method), strict=True)
-    ]
-    return {
-        "method": config.method,
-        "data": config.data,
-        "evaluated_on": "test",
-        "seed": config.seed,
-        "budget": budget,
-        "possible": possible,
-        "connectivity": (possible if budget is None else budget) / possible,
-        "max_active": progress.active_max,
-        "min_active": progress.active_min,
-        "steps": method.steps,
-        "epochs": config.epochs,
-        "seconds": round(progress.seconds, 3),
-        "test_accuracy": 1 - progress.test_error,
-        "test_error": progress.test_error,
-        "test_loss": progress.test_loss,
-        "validation_error": progress.validation_error,
-        "best_epoch": progress.best_epoch,
-        "best_validation_error": progress.best_validation_error,
-        "test_error_at_best_validation": progress.best_test_error,
-        "utterances": {part: len(data.part(part)) for part in ("train", "validation", "test")},
-        "classes": data.classes,
-        "layers": layers,
-        "ledger": [entry.__dict__ for entry in ledger(method.model, method).entries],
-        "versions": {
-            "wirebound": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "kernels": library.isa() or f"none ({library.reason()})",
-        },
-    }
 
 
 def _extra(config: PhonemeConfig, progress: Progress) -> dict[str, Any]:
