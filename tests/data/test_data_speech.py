@@ -160,7 +160,7 @@ def test_found_and_verified_as_the_others(cache: Path, tmp_path: Path, monkeypat
     path.write_bytes(content)
     assert data.load_sequences("speech", path=tmp_path / "own").source == f"{path.parent} (path)"
     monkeypatch.setenv("WIREBOUND_DATA", str(tmp_path / "own"))
-    assert data.verify("speech").state == "verified"
+    assert data.verify("speech").state == data.fetch("speech").state == "verified"
     assert {s.name: s.state for s in data.status()}["speech"] == "found"
     path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
     with pytest.raises(data.DataError, match=r"so762_phones\.npz: sha256 of the content"):

@@ -106,7 +106,7 @@ def test_a_run_learns_keeps_its_budget_and_leaves_a_run_folder(
 ) -> None:
     needs_lstm(arguments)
     out = tmp_path / "run"
-    assert phonemes.main([*arguments, *SMALL, "--epochs", "8", "--out", str(out)]) == 0
+    assert phonemes.main([*arguments, *SMALL, "--epochs", "6", "--out", str(out)]) == 0
     assert sorted(p.name for p in out.iterdir()) == ["config.json", "metrics.jsonl", "model.safetensors", "summary.json"]
     summary = json.loads((out / "summary.json").read_text())
     assert summary["test_error_at_best_validation"] < 0.3  # four of five would be wrong by chance
@@ -117,7 +117,7 @@ def test_a_run_learns_keeps_its_budget_and_leaves_a_run_folder(
     epochs = [record for record in epochs if record["kind"] == "epoch"]
     errors = [record["validation_error"] for record in epochs]
     best = int(np.argmin(errors))
-    assert len(errors) == 8
+    assert len(errors) == 6
     assert (summary["best_epoch"], summary["best_validation_error"]) == (best + 1, errors[best])
     assert epochs[best]["test_error"] == summary["test_error_at_best_validation"]
     assert epochs[-1]["test_error"] == summary["test_error"]

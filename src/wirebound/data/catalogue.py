@@ -99,8 +99,11 @@ def _status(name: str, kind: Kind[object]) -> Status:
 
 
 def fetch(name: str) -> Status:
-    """Bring a data set into the user's cache, unless an intact copy is there already."""
-    if _is_built_in(name):
+    """Bring a data set into the user's cache, unless an intact copy is there already.
+
+    What no program can fetch must be on this machine; the error says how a person gets it.
+    """
+    if _is_built_in(name) or _kind(name).source().advice:
         return verify(name)
     kind = _kind(name)
     folder = cache_folder(kind)

@@ -32,7 +32,7 @@ def fetch_into_cache(kind: Kind[object], tried: Sequence[Attempt] = ()) -> Path:
     """
     source = kind.source()
     attempts = list(tried)
-    if source.advice:  # nothing that a program could do
+    if source.advice:  # only a person can get it
         raise DataUnavailable(source.name, attempts, source.advice)
     folder = cache_folder(kind)
     try:
