@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -105,7 +106,7 @@ def test_made_once_into_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_synthesiser_that_is_not_there(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "espeakng_loader.py").write_text("raise ImportError('not here')\n")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{':'}{Path(data.__file__).parents[2]}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path(data.__file__).parents[2])]))
     with pytest.raises(data.DataUnavailable, match=r"eSpeak NG: .*pip install 'wirebound\[espeak\]'"):
         data.load_sequences("spoken")
     assert not list((cache / "spoken").iterdir())

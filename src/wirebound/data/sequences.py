@@ -19,7 +19,7 @@ TRAIN, VALIDATION, TEST = "train", "validation", "test"
 PARTS = (TRAIN, VALIDATION, TEST)
 NO_LABEL = -1  # of padding, and of frames that count neither in training nor in the error
 
-_POOL = 16  # batches that are cut from one sorted pool: less padding in a larger one, less chance in who meets whom
+_POOL = 32  # batches that are cut from one sorted pool: less padding in a larger one, less chance in who meets whom
 _CHUNK = 20_000  # frames at a time when all are looked at
 
 Index = NDArray[np.int64]

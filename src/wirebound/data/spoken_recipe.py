@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import resources
 
 import numpy as np
@@ -93,6 +94,7 @@ def class_of(phone: str) -> int:
     return CLASSES.index(PHONES[phone.lstrip(_STRESS)])
 
 
+@lru_cache(maxsize=1)
 def identity() -> str:
     """Eight digits that change with anything here: a corpus in the cache belongs to one recipe."""
     said = [VERSION, LANGUAGE, sentences(), [str(line) for line in lines()], sorted(PHONES.items())]
