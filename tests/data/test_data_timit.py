@@ -179,6 +179,7 @@ def test_frames_that_no_phone_covers_have_no_label(tmp_path: Path) -> None:
         (sphere(signal(0), sample_rate="-i 8000"), r"sample rate \(=8000\) must be 16000"),
         (sphere(signal(0), sample_coding="-s26 pcm,embedded-shorten-v2.00"), r"sample_coding .* must be 'pcm'"),
         (sphere(signal(0), sample_count="-i many"), r"sample_count \(='many'\)"),
+        (sphere(signal(0), sample_n_bytes="-i ²").replace("²".encode(), b"\xb2 "), r"sample_n_bytes \(='²'\)"),
         (sphere(signal(0), channel_count="-i 2", sample_count="-i 2400"), "must be one channel of 16-bit PCM, has 2"),
         (sphere(signal(0, 0)), "samples|decode"),
         (b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0", "must have a chunk of samples"),

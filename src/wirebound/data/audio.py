@@ -76,7 +76,7 @@ def _check_sphere(stream: BinaryIO, size: int, path: Path) -> None:
         raise DataError(f"{path}: sample_coding (={coding!r}) must be 'pcm': unpack the file with NIST's w_decode first")
     numbers = {name: fields.get(name, "") for name in ("sample_count", "sample_n_bytes", "channel_count")}
     for name, value in numbers.items():
-        if not value.isdigit() or len(value) > 12:
+        if not (value.isascii() and value.isdigit()) or len(value) > 12:  # "²" is a digit, too
             raise DataError(f"{path}: {name} (={value!r}) of the SPHERE header must be a whole number")
     count, width, channels = (int(value) for value in numbers.values())
     promised, held = count * width * channels, size - int(length)
