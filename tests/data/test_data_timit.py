@@ -138,6 +138,10 @@ def test_it_cannot_be_fetched_and_says_how_to_get_it(cache: Path, tmp_path: Path
             call("timit")
     with pytest.raises(data.DataUnavailable, match="lacks TRAIN, TEST"):
         data.load_sequences("timit", path=tmp_path)
+    (tmp_path / "train").mkdir()
+    (tmp_path / "test").mkdir()
+    with pytest.raises(data.DataUnavailable, match="lacks TRAIN, TEST"):  # folders of another data set
+        data.load_sequences("timit", path=tmp_path)
     assert not cache.exists()
     assert "cannot be fetched" in {s.name: s.where for s in data.status()}["timit"]
 

@@ -24,7 +24,7 @@ class DataUnavailable(DataError):
     def __init__(self, name: str, attempts: Sequence[Attempt], advice: str = "") -> None:
         self.name = name
         self.attempts = tuple(attempts)
-        lines = [f"data set {name!r} was not found. Tried, in this order:" if attempts else f"data set {name!r}:"]
+        lines = [f"data set {name!r} was not found. Tried, in this order:"]
         lines += [f"  {number}. {a.where}: {a.reason}" for number, a in enumerate(self.attempts, 1)]
         lines += [advice] if advice else []
         lines.append(

@@ -28,6 +28,7 @@ from .sources import Source
 from .timit_phones import CLASSES, CORE_TEST, SENTENCES, TRAIN_SPEAKERS, class_of
 
 _SENTENCE = re.compile(r"(s[aix]\d{1,4})\.(wav|phn)", re.IGNORECASE)
+_REGION = re.compile(r"dr[1-8]", re.IGNORECASE)
 _FLAT = re.compile(r"(dr[1-8])-([fm][a-z]{3}\d)", re.IGNORECASE)
 _FLAT_TEST = ("dr4", "dr8")
 _MOST_LABELS = 100_000  # bytes of a .PHN file
@@ -59,10 +60,15 @@ class Timit:
         return sources.TIMIT
 
     def missing(self, folder: Path) -> list[str]:
-        held = {name.lower() for name in _entries(folder)} if os.path.isdir(folder) else set()
+        held = _held(folder)
         if any(_FLAT.fullmatch(name) for name in held):
             return []
-        return [name for name in ("TRAIN", "TEST") if name.lower() not in held]
+        # Many data sets have folders of these names; only TIMIT's hold dialect regions.
+        return [
+            name
+            for name in ("TRAIN", "TEST")
+            if not any(_REGION.fullmatch(region) for region in _held(folder / held.get(name.lower(), name)))
+        ]
 
     def read(self, folder: Path, found: str) -> SequenceDataset:
         utterances = sorted(_find(folder), key=lambda u: (u.part != TRAIN, u.speaker, u.sentence))
@@ -133,6 +139,14 @@ def read_labels(path: Path, frames: int) -> NDArray[np.int16]:
     return np.where(covered, np.array(classes)[at], NO_LABEL).astype(np.int16)
 
 
+def _held(folder: Path) -> dict[str, str]:
+    """The names in a folder, by their lower-case form; none if it is not there or cannot be read."""
+    try:
+        return {name.lower(): name for name in os.listdir(folder)}
+    except OSError:
+        return {}
+
+
 def _entries(folder: Path) -> list[str]:
     try:
         return sorted(os.listdir(folder))
@@ -149,7 +163,7 @@ def _find(folder: Path) -> Iterator[Utterance]:
             yield from _sentences(folder / name, part, flat[2].lower())
         elif name.lower() in (TRAIN, TEST):
             for region in _entries(folder / name):
-                if re.fullmatch(r"dr[1-8]", region, re.IGNORECASE):
+                if _REGION.fullmatch(region):
                     for speaker in _entries(folder / name / region):
                         if re.fullmatch(r"[fm][a-z]{3}\d", speaker, re.IGNORECASE):
                             yield from _sentences(folder / name / region / speaker, name.lower(), speaker.lower())
