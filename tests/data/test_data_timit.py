@@ -214,3 +214,13 @@ def test_without_soundfile_the_error_says_what_to_install(tmp_path: Path, monkey
     monkeypatch.setitem(__import__("sys").modules, "soundfile", None)
     with pytest.raises(data.DataError, match=r"pip install 'wirebound\[speech\]'"):
         audio.read_audio(tmp_path / "a.WAV")
+
+
+def test_the_command_says_how_to_get_it(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from wirebound.cli.main import main
+
+    assert main(["data", "fetch", "timit"]) != 0
+    assert "LDC93S1" in capsys.readouterr().err
+    assert main(["data", "list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in data.names())
