@@ -193,3 +193,18 @@ def test_a_lost_gradient_is_noticed():
     (model(X).sum() * float("inf")).backward()
     with pytest.raises(FloatingPointError, match="not finite after step 1"):
         soft.step()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_counts_are_exact_in_every_dtype(dtype):
+    model = nn.Linear(60, 50, bias=False).to(dtype)
+    soft = wb.SoftDeepR(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), l1=0.5, temperature=1e-2, theta_min=-0.2, connectivity=0.4
+    )
+    assert soft.layer_active() == [1200]
+    before = soft.theta[0] >= 0
+    model.weight.grad = torch.zeros_like(model.weight)
+    info = soft.step()
+    now = soft.theta[0] >= 0
+    assert info.active == int(now.sum()) != 1200
+    assert info.rewired == int((now & ~before).sum()) > 0

@@ -42,11 +42,11 @@ from wirebound.methods.highest import Highest
 from wirebound.methods.matrices import MatrixMethod, load_rows
 from wirebound.methods.method import StepInfo
 from wirebound.methods.soft_rules import temperature_from_l1, theta_min_for, theta_min_from_l1
+from wirebound.methods.soft_start import constant_signs, first_theta
 from wirebound.ops.layout import Geometry
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import State
-from wirebound.wiring import Allocation, LayerShape, allocate
-from wirebound.wiring.init import draw_positions, draw_theta
+from wirebound.wiring import Allocation, allocate
 
 _EXACT = 1 << 24  # the whole numbers that a float32 can count to
 ThetaMin = float | Sequence[float] | Mapping[str, float]
@@ -76,10 +76,14 @@ def soft_walk_(
 
 def _count(mask: Tensor) -> int:
     """Ones in a mask of floats: in pieces that a float32 counts exactly."""
+    if mask.element_size() < 4:  # too short to count with
+        return int(torch.count_nonzero(mask))
     return sum(int(piece.sum()) for piece in mask.split(_EXACT))
 
 
 def _in_both(mask: Tensor, other: Tensor) -> int:
+    if mask.element_size() < 4:
+        return _count(mask * other)
     return sum(int(torch.dot(a, b)) for a, b in zip(mask.split(_EXACT), other.split(_EXACT), strict=True))
 
 
@@ -136,8 +140,8 @@ class SoftDeepR(MatrixMethod):
         counts = allocate(names, extents, allocation, connectivity, budget)
         self.theta_min = self._floors(theta_min, sum(counts) / self.geometry.possible, names)
         self.bridge = Bridge(optimizer, self.matrices)
-        self.sign = self._signs()
-        self.theta = self._start(counts, init, gain)
+        self.sign = constant_signs(self.matrices, self.geometry, seed)
+        self.theta = first_theta(self.matrices, self.geometry, counts, self.theta_min, seed, init, gain)
         self.active = [(theta >= 0).to(theta.dtype) for theta in self.theta]
         self._before = [torch.empty_like(active) for active in self.active]
         self._counts = [_count(active) for active in self.active]
@@ -166,34 +170,6 @@ class SoftDeepR(MatrixMethod):
             name = self.shapes[number].name
             raise ValueError(f"l1 of {name!r} (={l1}) must be > 0 to find theta_min by the rule: give theta_min")
         return theta_min_for(p_min, temperature, l1) if temperature > 0 and p_min < 1 else theta_min_from_l1(l1)
-
-    def _signs(self) -> list[Tensor]:
-        """The constant sign of every possible connection, ±1, in the order of the parameters."""
-        signs = []
-        for matrix, start in zip(self.matrices, self.geometry.position_start, strict=False):
-            weight, size = matrix.weight, matrix.budget
-            positions = start + torch.arange(size, device=weight.device)
-            negative = ops.negative_signs(positions, self.seed, 0)
-            signs.append(_by_output(1 - 2 * negative.to(weight.dtype), matrix.shape))
-        return signs
-
-    def _start(self, counts: Sequence[int], init: str, gain: float) -> list[Tensor]:
-        """The first θ: |N(0, 1)|/√n_in where active, uniform in [θ_min, 0) where dormant."""
-        device, dtype = self.matrices[0].weight.device, self.matrices[0].weight.dtype
-        positions = draw_positions(self.geometry, counts, self.seed, 0, device)
-        active = draw_theta(self.geometry, counts, self.seed, 0, init, gain, device, dtype)
-        thetas, first = [], 0
-        for number, (matrix, start) in enumerate(zip(self.matrices, self.geometry.position_start, strict=False)):
-            stream = stream_of(Stream.OTHER, 0, layer=number)
-            # The uniform numbers are the share of the normal law above ν, which is never 0 and rarely needed again.
-            nu = ops.normals(self.seed, stream, 0, matrix.budget, device).double()
-            share = torch.special.ndtr(nu).clamp_(min=2.0**-24)
-            theta = (share * self.theta_min[number]).to(matrix.weight.dtype)
-            last = first + counts[number]
-            theta[positions[first:last] - start] = active[first:last].to(theta)
-            thetas.append(_by_output(theta, matrix.shape))
-            first = last
-        return thetas
 
     @torch.no_grad()
     def _write_weights(self) -> None:
@@ -267,7 +243,7 @@ class SoftDeepR(MatrixMethod):
         load_rows("theta", self.theta, state["theta"])
         load_rows("born", self.bridge.born, state["born"])
         self.seed, self.theta_min = int(state["seed"]), [float(floor) for floor in state["theta_min"]]
-        self.sign = self._signs()
+        self.sign = constant_signs(self.matrices, self.geometry, self.seed)
         self.active = [(theta >= 0).to(theta.dtype) for theta in self.theta]
         self._counts = [_count(active) for active in self.active]
         self._write_weights()
@@ -281,11 +257,6 @@ def _negated(given: ThetaMin) -> Rate:
     if isinstance(given, Mapping):
         return {name: -value for name, value in given.items()}
     return [-value for value in given] if isinstance(given, Sequence) else -given
-
-
-def _by_output(row: Tensor, shape: LayerShape) -> Tensor:
-    """From the order of positions, down the columns, to that of a parameter, along the rows."""
-    return row.view(shape.n_in, shape.n_out).t().reshape(-1).contiguous()
 
 
 def _flat(state: State) -> State:
