@@ -14,7 +14,7 @@ from wirebound.checkpoint import Checkpoint, CheckpointError, load, save
 from wirebound.core import schedule
 from wirebound.ledger import Ledger, ledger
 from wirebound.methods import DeepR, Dense, Fixed, LayerInfo, Method, StepInfo
-from wirebound.nn import SparseLinear, sparsify, to_dense, wirings
+from wirebound.nn import SparseGRU, SparseLinear, SparseLSTM, sparsify, to_dense, wirings
 from wirebound.version import __version__
 from wirebound.wiring import Wiring, WiringError
 
@@ -27,6 +27,8 @@ __all__ = [
     "LayerInfo",
     "Ledger",
     "Method",
+    "SparseGRU",
+    "SparseLSTM",
     "SparseLinear",
     "StepInfo",
     "Wiring",

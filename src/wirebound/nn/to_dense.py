@@ -6,7 +6,9 @@ import copy
 
 from torch import nn
 
-from wirebound.nn.part import replace_modules, sparse_layers
+from wirebound.nn.matrix import SparseMatrix
+from wirebound.nn.part import SparseLayer, replace_modules
+from wirebound.nn.recurrent import SparseRecurrent
 from wirebound.nn.stack import without_runs
 
 
@@ -16,7 +18,10 @@ def to_dense(model: nn.Module) -> nn.Module:
     Dense by nature: it allocates every matrix in full.
     """
     model = without_runs(copy.deepcopy(model))
-    twins = {
-        id(layer): layer.dense_twin().train(layer.training) for _, layer in sparse_layers(model)
-    }
+    layers = [
+        module
+        for module in model.modules()
+        if isinstance(module, SparseRecurrent | SparseLayer) and not isinstance(module, SparseMatrix)
+    ]
+    twins = {id(layer): layer.dense_twin().train(layer.training) for layer in layers}
     return replace_modules(model, twins)
