@@ -152,4 +152,18 @@ void wb_stack_backward_f32(const wb_stack_layer* layers, int64_t n_layers, const
     table().stack_backward_f32(layers, n_layers, x, x_stride, batch, kept, dy, dy_stride, dx, dx_stride, gradients);
 }
 
+// ---- recurrent -----------------------------------------------------------------------------------------------------
+
+#define WB_RECURRENT(name)                                                                                            \
+    void wb_recurrent_forward_##name(const wb_recurrent* task, int threads) {                                         \
+        table().recurrent_forward_##name(task, threads);                                                              \
+    }                                                                                                                 \
+    void wb_recurrent_backward_##name(const wb_recurrent* task, const wb_recurrent_gradients* gradients,              \
+                                      int threads) {                                                                  \
+        table().recurrent_backward_##name(task, gradients, threads);                                                  \
+    }
+WB_RECURRENT(f32)
+WB_RECURRENT(f64)
+#undef WB_RECURRENT
+
 }  // extern "C"

@@ -44,6 +44,7 @@ namespace WB_ISA {
 #include "step.inc.cpp"
 #include "fused.inc.cpp"
 #include "stack.inc.cpp"
+#include "recurrent.inc.cpp"
 
 static KernelTable make_table() {
     KernelTable table;
@@ -56,6 +57,7 @@ static KernelTable make_table() {
     fill_step(table);
     fill_fused(table);
     fill_stack(table);
+    fill_recurrent(table);
     return table;
 }
 

@@ -49,6 +49,12 @@ struct KernelTable {
     // stack
     WB_FIELD(stack_forward_f32);
     WB_FIELD(stack_backward_f32);
+
+    // recurrent
+    WB_FIELD(recurrent_forward_f32);
+    WB_FIELD(recurrent_forward_f64);
+    WB_FIELD(recurrent_backward_f32);
+    WB_FIELD(recurrent_backward_f64);
 };
 
 }  // namespace wb

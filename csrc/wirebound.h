@@ -284,6 +284,62 @@ WB_API void wb_stack_backward_f32(const wb_stack_layer* layers, int64_t n_layers
                                   int64_t batch, const float* kept, const float* dy, int64_t dy_stride, float* dx,
                                   int64_t dx_stride, float* const* gradients);
 
+// ---- recurrent -----------------------------------------------------------------------------------------------------
+// One direction of one LSTM or GRU layer through all of time; src/wirebound/ops/recurrence.py has the equations. The
+// matrices are layer views of [gates * n_hidden, n_in] and [gates * n_hidden, n_hidden]; void* are float or double.
+
+enum { WB_LSTM = 0, WB_GRU = 1 };
+
+typedef struct wb_recurrent {
+    int32_t kind;            // WB_LSTM or WB_GRU
+    int32_t reverse;         // time runs from each sequence's end to its start
+    int64_t steps, batch, n_in, n_hidden;
+    const int64_t* lengths;  // [batch], steps of each sequence in [0, steps]; null: all have all
+    const int64_t* colptr_ih;
+    const int32_t* code_ih;
+    const void* theta_ih;
+    const int64_t* colptr_hh;
+    const int32_t* code_hh;
+    const void* theta_hh;
+    const void* bias_ih;     // [gates * n_hidden]; both or none
+    const void* bias_hh;
+    const void* x;           // element [t, b, i] is x[t * x_time + b * x_sample + i]; finite where no sequence is
+    int64_t x_time, x_sample;
+    const void* h_0;         // [batch, n_hidden], as are all states
+    const void* c_0;         // LSTM
+    void* y;                 // h of all steps, 0 where no sequence is
+    int64_t y_time, y_sample;
+    void* h_n;
+    void* c_n;               // LSTM
+    void* kept;              // for the backward pass, or null: 5 * n_hidden * steps numbers for each sequence, their
+                             // number rounded up: whole panels of 128 bytes, then one of 32, 64 or 128
+} wb_recurrent;
+
+typedef struct wb_recurrent_gradients {
+    const void* dy;          // null: 0, as dh_n and dc_n
+    int64_t dy_time, dy_sample;
+    const void* dh_n;
+    const void* dc_n;
+    void* dx;                // may be null
+    int64_t dx_time, dx_sample;
+    void* dh_0;              // all gradients are overwritten
+    void* dc_0;              // LSTM
+    void* dtheta_ih;
+    void* dtheta_hh;
+    void* dbias_ih;          // null if there are no biases
+    void* dbias_hh;
+    void* sums;              // null, or [steps, batch, n_hidden, 4], written where a panel has a sequence: the gradients
+                             // of i, f, g, o, or of r, z, and n's part from x and from h, before their functions
+    void* h_before;          // null, or [steps, batch, n_hidden]: h that went into each step; written where sums is
+} wb_recurrent_gradients;
+
+WB_API void wb_recurrent_forward_f32(const wb_recurrent* task, int threads);
+WB_API void wb_recurrent_forward_f64(const wb_recurrent* task, int threads);
+
+// y, h_n and c_n of the task are not read.
+WB_API void wb_recurrent_backward_f32(const wb_recurrent* task, const wb_recurrent_gradients* gradients, int threads);
+WB_API void wb_recurrent_backward_f64(const wb_recurrent* task, const wb_recurrent_gradients* gradients, int threads);
+
 #ifdef __cplusplus
 }
 #endif

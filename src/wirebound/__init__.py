@@ -31,7 +31,16 @@ from wirebound.methods import (
     grow,
     when,
 )
-from wirebound.nn import SparseConv1d, SparseConv2d, SparseLinear, sparsify, to_dense, wirings
+from wirebound.nn import (
+    SparseConv1d,
+    SparseConv2d,
+    SparseGRU,
+    SparseLinear,
+    SparseLSTM,
+    sparsify,
+    to_dense,
+    wirings,
+)
 from wirebound.version import __version__
 from wirebound.wiring import Constraints, Wiring, WiringError
 
@@ -54,6 +63,8 @@ __all__ = [
     "SoftDeepR",
     "SparseConv1d",
     "SparseConv2d",
+    "SparseGRU",
+    "SparseLSTM",
     "SparseLinear",
     "StepInfo",
     "Wiring",

@@ -49,7 +49,7 @@ class Recurrent(nn.Module):
         self.head = nn.Linear(20, 5)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.rnn(x)[0][:, -1])
+        return self.head(self.rnn(x)[0].mean(1))
 
 
 class Attending(nn.Module):

@@ -28,7 +28,6 @@ from wirebound.nn.part import wirings
 from wirebound.train.engine import DivergedError
 from wirebound.train.interrupt import Interrupted, StopRequest
 from wirebound.train.record import RunFolder, RunFolderError
-from wirebound.train.summary import layer_active
 from wirebound.train.window import Tally, Window
 
 _WINDOW = 10  # steps of a point of the loss curve
@@ -64,7 +63,7 @@ def run(config: PhonemeConfig, out: Path, *, overwrite: bool = False, resume: bo
     data = load_sequences(config.data, config.data_path, partial=config.partial)
     data = data.split_validation(config.validation, config.seed)
     method = build(config, data)
-    progress = Progress(layer_active(method.model, method))
+    progress = Progress(method.layer_active())
     progress.active_min = progress.active_max = sum(progress.initial)
     with StopRequest() as stop, folder:
         if resume:
@@ -108,7 +107,7 @@ def _epoch(
     _measure(config, data, method, progress, number)
     progress.epoch = number
     progress.seconds += time.perf_counter() - started
-    active = layer_active(method.model, method)
+    active = method.layer_active()
     tested = number in (progress.best_epoch, config.epochs)
     folder.metric(
         "epoch",

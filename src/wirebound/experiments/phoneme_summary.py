@@ -14,7 +14,6 @@ from wirebound.ledger import ledger
 from wirebound.methods import Method
 from wirebound.nn.part import wirings
 from wirebound.ops import library
-from wirebound.train.summary import layer_active
 from wirebound.train.window import Tally
 from wirebound.version import __version__
 
@@ -44,7 +43,7 @@ def summarise(config: PhonemeConfig, data: SequenceDataset, method: Method, prog
     budget = None if config.method == "dense" else sum(w.budget for w in wirings(method.model))
     layers = [
         {"name": s.name, "shape": [s.n_out, s.n_in], "possible": s.possible, "initial": a, "final": b}
-        for s, a, b in zip(shapes, progress.initial, layer_active(method.model, method), strict=True)
+        for s, a, b in zip(shapes, progress.initial, method.layer_active(), strict=True)
     ]
     return {
         "method": config.method,

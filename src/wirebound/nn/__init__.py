@@ -2,7 +2,9 @@
 
 from wirebound.nn.conv import SparseConv1d, SparseConv2d
 from wirebound.nn.linear import SparseLinear
+from wirebound.nn.matrix import SparseMatrix
 from wirebound.nn.part import SparseLayer, sparse_layers, wirings
+from wirebound.nn.recurrent import SparseGRU, SparseLSTM
 from wirebound.nn.sparsify import sparsify
 from wirebound.nn.stack import SparseSequential
 from wirebound.nn.to_dense import to_dense
@@ -10,8 +12,11 @@ from wirebound.nn.to_dense import to_dense
 __all__ = [
     "SparseConv1d",
     "SparseConv2d",
+    "SparseGRU",
+    "SparseLSTM",
     "SparseLayer",
     "SparseLinear",
+    "SparseMatrix",
     "SparseSequential",
     "sparse_layers",
     "sparsify",

@@ -12,8 +12,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from wirebound.nn.attention import PROJECTIONS, SparseMultiheadAttention, projection_weights
+from wirebound.nn.conv import SparseConv1d, SparseConv2d
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.masked import mask_parameters
+from wirebound.nn.recurrent import SparseGRU, SparseLSTM, matrix_shapes
 from wirebound.wiring import LayerShape, Wiring
 
 Slot = tuple[Wiring, int]  # a wiring and the number of a part of it
@@ -56,6 +58,60 @@ def _linear(dense: nn.Linear, slots: Sequence[Slot]) -> nn.Module:
     return _keep_bias(twin, dense)
 
 
+def _conv(dense: nn.Conv1d | nn.Conv2d, slots: Sequence[Slot]) -> nn.Module:
+    ((wiring, part),) = slots
+    kind: Any = SparseConv2d if isinstance(dense, nn.Conv2d) else SparseConv1d
+    twin = kind(
+        dense.in_channels,
+        dense.out_channels,
+        dense.kernel_size,
+        dense.stride,
+        dense.padding,
+        dense.dilation,
+        dense.groups,
+        dense.bias is not None,
+        dense.padding_mode,
+        wiring=wiring,
+        part=part,
+        owner=part == 0,
+    )
+    return _keep_bias(twin, dense)
+
+
+def _recurrent_weights(dense: nn.LSTM | nn.GRU) -> list[str]:
+    if dense.proj_size:
+        raise ValueError(
+            f"proj_size (={dense.proj_size}) of an {type(dense).__name__} must be 0 to sparsify it: exclude the module"
+        )
+    return [name for name in dense._parameters if name.startswith("weight")]
+
+
+def _recurrent_matrices(dense: nn.LSTM | nn.GRU) -> list[Matrix]:
+    return [Matrix(name, dense.get_parameter(name)) for name in _recurrent_weights(dense)]
+
+
+def _recurrent(dense: nn.LSTM | nn.GRU, slots: Sequence[Slot]) -> nn.Module:
+    kind = SparseLSTM if isinstance(dense, nn.LSTM) else SparseGRU
+    shapes = matrix_shapes(kind.kind, dense.input_size, dense.hidden_size, dense.num_layers, dense.bidirectional)
+    theta = slots[0][0].theta
+    # Each matrix may have a wiring of its own, so the layer starts with one that holds nothing and is given its parts.
+    nothing = Wiring(shapes, [0] * len(shapes), device=theta.device, dtype=theta.dtype)
+    twin = kind(
+        dense.input_size,
+        dense.hidden_size,
+        dense.num_layers,
+        bool(dense.bias),
+        dense.batch_first,
+        dense.dropout,
+        dense.bidirectional,
+        wiring=nothing,
+        owner=False,
+    )
+    for matrix, (wiring, part) in zip(twin.matrices(), slots, strict=True):
+        matrix.attach(wiring, part, owner=part == 0)
+    return _keep_bias(twin, dense)
+
+
 def _one_weight(dense: nn.Module) -> list[Matrix]:
     weight = dense.weight
     assert isinstance(weight, Tensor)
@@ -83,5 +139,9 @@ def masked(names: Sequence[str]) -> Kind:
 # Exact types: a subclass may use its weight in ways of its own, and is left alone.
 KINDS: dict[type[nn.Module], Kind] = {
     nn.Linear: Kind(lambda dense: ["weight"], _one_weight, _linear),
+    nn.Conv1d: Kind(lambda dense: ["weight"], _one_weight, _conv),
+    nn.Conv2d: Kind(lambda dense: ["weight"], _one_weight, _conv),
+    nn.LSTM: Kind(_recurrent_weights, _recurrent_matrices, _recurrent),
+    nn.GRU: Kind(_recurrent_weights, _recurrent_matrices, _recurrent),
     nn.MultiheadAttention: Kind(_attention_parameters, _attention_matrices, SparseMultiheadAttention),
 }

@@ -18,15 +18,18 @@ from wirebound.ops import (
     native,
     native_conv,
     native_random,
+    native_recurrent,
     native_step,
     philox,
     reference_conv,
     reference_linear,
+    reference_recurrent,
     reference_rewire,
     reference_step,
     reference_update,
 )
 from wirebound.ops.layout import Geometry, LayerIndex
+from wirebound.ops.recurrence import Kept, Recurrence, RecurrentGradients
 from wirebound.ops.reference_rewire import draw_in_layers, draw_newborns, replace_
 from wirebound.ops.rule import Kind, Rule, State, Walk
 from wirebound.ops.window import Window
@@ -35,6 +38,8 @@ __all__ = [
     "Geometry",
     "Kind",
     "LayerIndex",
+    "Recurrence",
+    "RecurrentGradients",
     "Rule",
     "State",
     "Walk",
@@ -49,6 +54,8 @@ __all__ = [
     "native_in_use",
     "negative_signs",
     "normals",
+    "recurrent_backward",
+    "recurrent_forward",
     "replace_",
     "rewire_",
     "sample_sorted",
@@ -148,6 +155,30 @@ def conv2d_backward(
     """Gradients of the convolution to its input and to θ at the active positions."""
     implementation = native_conv if uses_native(theta) else reference_conv
     return implementation.conv2d_backward(x, dy, theta, index, window, need_dx, need_dtheta)
+
+
+def recurrent_forward(cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, keep: bool) -> Kept:
+    """One direction of an LSTM or GRU layer over [steps, batch, n_in]: fills ``y``; the last states, and what
+    the backward pass needs if ``keep``."""
+    implementation = native_recurrent if uses_native(cell.theta_ih) else reference_recurrent
+    return implementation.recurrent_forward(cell, x, h_0, c_0, y, keep)
+
+
+def recurrent_backward(
+    cell: Recurrence,
+    x: Tensor,
+    h_0: Tensor,
+    c_0: Tensor | None,
+    kept: tuple[Tensor, ...],
+    dy: Tensor | None,
+    dh_n: Tensor | None,
+    dc_n: Tensor | None,
+    need_dx: bool,
+    watched: bool,
+) -> RecurrentGradients:
+    """All gradients of such a pass, by backpropagation through time."""
+    implementation = native_recurrent if uses_native(cell.theta_ih) else reference_recurrent
+    return implementation.recurrent_backward(cell, x, h_0, c_0, kept, dy, dh_n, dc_n, need_dx, watched)
 
 
 def update_(

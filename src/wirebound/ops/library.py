@@ -54,6 +54,9 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     # stack: layers, n, x, batch, kept, y / layers, n, x, batch, kept, dy, dx, gradients
     "wb_stack_forward_f32": (None, [POINTER, LONG, *ROWS, LONG, POINTER, *ROWS]),
     "wb_stack_backward_f32": (None, [POINTER, LONG, *ROWS, LONG, POINTER, *ROWS, *ROWS, POINTER]),
+    # recurrent: task, threads / task, gradients, threads
+    "wb_recurrent_forward_{}": (None, [POINTER, INT]),
+    "wb_recurrent_backward_{}": (None, [POINTER, POINTER, INT]),
 }
 
 

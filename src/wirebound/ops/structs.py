@@ -181,3 +181,59 @@ class Conv(Structure):
         ("before", c_int64 * 2),
         ("dilation", c_int64 * 2),
     )
+
+
+class Recurrent(Structure):
+    """wb_recurrent: one direction of a recurrent layer, and what goes in and comes out."""
+
+    _fields_ = (
+        ("kind", c_int32),
+        ("reverse", c_int32),
+        ("steps", c_int64),
+        ("batch", c_int64),
+        ("n_in", c_int64),
+        ("n_hidden", c_int64),
+        ("lengths", c_void_p),
+        ("colptr_ih", c_void_p),
+        ("code_ih", c_void_p),
+        ("theta_ih", c_void_p),
+        ("colptr_hh", c_void_p),
+        ("code_hh", c_void_p),
+        ("theta_hh", c_void_p),
+        ("bias_ih", c_void_p),
+        ("bias_hh", c_void_p),
+        ("x", c_void_p),
+        ("x_time", c_int64),
+        ("x_sample", c_int64),
+        ("h_0", c_void_p),
+        ("c_0", c_void_p),
+        ("y", c_void_p),
+        ("y_time", c_int64),
+        ("y_sample", c_int64),
+        ("h_n", c_void_p),
+        ("c_n", c_void_p),
+        ("kept", c_void_p),
+    )
+
+
+class RecurrentGradients(Structure):
+    """wb_recurrent_gradients: what comes back to such a layer, and where its gradients go."""
+
+    _fields_ = (
+        ("dy", c_void_p),
+        ("dy_time", c_int64),
+        ("dy_sample", c_int64),
+        ("dh_n", c_void_p),
+        ("dc_n", c_void_p),
+        ("dx", c_void_p),
+        ("dx_time", c_int64),
+        ("dx_sample", c_int64),
+        ("dh_0", c_void_p),
+        ("dc_0", c_void_p),
+        ("dtheta_ih", c_void_p),
+        ("dtheta_hh", c_void_p),
+        ("dbias_ih", c_void_p),
+        ("dbias_hh", c_void_p),
+        ("sums", c_void_p),
+        ("h_before", c_void_p),
+    )

@@ -1,0 +1,96 @@
+// LSTM and GRU: one direction of one layer through all of time, forward and backward. Threads take panels of sequences.
+
+#include "recurrent_math.inc.cpp"
+#include "recurrent_panel.inc.cpp"
+#include "recurrent_links.inc.cpp"
+#include "recurrent_forward.inc.cpp"
+#include "recurrent_backward.inc.cpp"
+
+// Calls function(SamplePanel, Gru) with the narrowest panel that holds these samples.
+template <class T, class Function>
+static void with_recurrent_panel(const wb_recurrent& job, int64_t samples, Function&& function) {
+    with_panel_bytes<T>(samples, [&](auto bytes) {
+        using Panel = SamplePanel<T, decltype(bytes)::value>;
+        if (job.kind == WB_GRU) function(Panel{}, std::true_type{});
+        else function(Panel{}, std::false_type{});
+    });
+}
+
+static int recurrent_threads(const wb_recurrent& job, int64_t connections, int threads) {
+    const int64_t work = connections + kSums * 8 * job.n_hidden;
+    return work * job.steps * job.batch < kParallelWork ? 1 : threads;
+}
+
+template <class T>
+static void recurrent_forward(const wb_recurrent* task, int threads) {
+    const wb_recurrent& job = *task;
+    if (job.batch <= 0 || job.n_hidden <= 0) return;
+    const Matrices<T> matrices(job);
+    const LinksBySum<T> links = links_by_sum(matrices);
+    std::vector<T> bias(static_cast<size_t>(kSums * job.n_hidden), T(0));
+    const bool gru = job.kind == WB_GRU;
+    for (int64_t gate = 0; job.bias_ih != nullptr && gate < (gru ? 3 : 4); ++gate) {
+        for (int64_t unit = 0; unit < job.n_hidden; ++unit) {
+            T* sums = bias.data() + unit * kSums;
+            sums[gate] += static_cast<const T*>(job.bias_ih)[gate * job.n_hidden + unit];
+            sums[gru && gate == 2 ? 3 : gate] += static_cast<const T*>(job.bias_hh)[gate * job.n_hidden + unit];
+        }
+    }
+    threads = recurrent_threads(job, matrices.connections(), threads);
+    parallel_for(threads, (job.batch + widest<T>() - 1) / widest<T>(), [&](int64_t number) {
+        const Stretch<T> run = stretch_of<T>(job, number);
+        with_recurrent_panel<T>(job, run.samples, [&](auto panel, auto is_gru) {
+            forward_stretch<decltype(panel), decltype(is_gru)::value>(run, links, bias.data());
+        });
+    });
+}
+
+template <class T>
+static void recurrent_backward(const wb_recurrent* task, const wb_recurrent_gradients* gradients, int threads) {
+    const wb_recurrent& job = *task;
+    const wb_recurrent_gradients& wanted = *gradients;
+    const Matrices<T> matrices(job);
+    const int64_t of_ih = matrices.ih.connections(), count = matrices.connections(), sums = kSums * job.n_hidden;
+    const Link<T>* links = links_by_source(matrices);
+    const int64_t panels = job.n_hidden > 0 ? (job.batch + widest<T>() - 1) / widest<T>() : 0;
+    threads = recurrent_threads(job, count, threads);
+    // Each panel adds up its own gradients from 0, and these are added in the order of the panels, so that the number
+    // of threads cannot matter.
+    const int64_t together = std::max<int64_t>(1, std::min<int64_t>(threads, panels));
+    const int64_t size = count + sums;
+    T* space = static_cast<T*>(scratch(Scratch::recurrent_sums, static_cast<size_t>((together + 1) * size) * sizeof(T)));
+    T* total = space + together * size;
+    std::fill(total, total + size, T(0));
+    for (int64_t first = 0; first < panels; first += together) {
+        const int64_t here = std::min(together, panels - first);
+        parallel_for(threads, here, [&](int64_t slot) {
+            const Stretch<T> run = stretch_of<T>(job, first + slot);
+            T* own = panels == 1 ? total : space + slot * size;
+            with_recurrent_panel<T>(job, run.samples, [&](auto panel, auto is_gru) {
+                backward_stretch<decltype(panel), decltype(is_gru)::value>(run, wanted, matrices, links, own, own + count);
+            });
+        });
+        for (int64_t slot = 0; panels > 1 && slot < here; ++slot)
+            for (int64_t k = 0; k < size; ++k) total[k] += space[slot * size + k];
+    }
+    const auto give = [](const Layer<T>& layer, const T* from, void* to) {
+        for (int64_t k = 0; k < layer.connections(); ++k) static_cast<T*>(to)[k] = with_sign(from[k], layer.code[k]);
+    };
+    give(matrices.ih, total, wanted.dtheta_ih);
+    give(matrices.hh, total + of_ih, wanted.dtheta_hh);
+    const bool gru = job.kind == WB_GRU;
+    for (int64_t gate = 0; wanted.dbias_ih != nullptr && gate < (gru ? 3 : 4); ++gate) {
+        for (int64_t unit = 0; unit < job.n_hidden; ++unit) {
+            const T* own = total + count + unit * kSums;
+            static_cast<T*>(wanted.dbias_ih)[gate * job.n_hidden + unit] = own[gate];
+            static_cast<T*>(wanted.dbias_hh)[gate * job.n_hidden + unit] = own[gru && gate == 2 ? 3 : gate];
+        }
+    }
+}
+
+static void fill_recurrent(KernelTable& table) {
+    table.recurrent_forward_f32 = recurrent_forward<float>;
+    table.recurrent_forward_f64 = recurrent_forward<double>;
+    table.recurrent_backward_f32 = recurrent_backward<float>;
+    table.recurrent_backward_f64 = recurrent_backward<double>;
+}

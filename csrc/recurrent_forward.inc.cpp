@@ -1,0 +1,122 @@
+// The forward pass of a panel of sequences through time. A step reads its sources (x of the step, h of the step before)
+// from a panel that stays in the first cache, and writes what it keeps in one stream.
+
+// c and h of one unit from its four sums, which become what is kept.
+template <class Panel, bool Masked>
+WB_INLINE void lstm_unit(typename Panel::Number* cell, const typename Panel::Number* c_before,
+                         const typename Panel::Number* h_before, typename Panel::Number* h,
+                         const Bits<typename Panel::Number>* mask) {
+    using T = typename Panel::Number;
+    using V = typename Panel::V;
+    constexpr int64_t W = Panel::W;
+    constexpr int Bytes = Panel::Bytes;
+    for (int n = 0; n < Panel::vectors; ++n) {
+        const V i = sigmoid_of<T, Bytes>(Panel::get(cell, n)), f = sigmoid_of<T, Bytes>(Panel::get(cell + W, n));
+        const V g = tanh_of<T, Bytes>(Panel::get(cell + 2 * W, n)), o = sigmoid_of<T, Bytes>(Panel::get(cell + 3 * W, n));
+        const V before = Panel::get(c_before, n);
+        V c = f * before + i * g;
+        V out = o * tanh_of<T, Bytes>(c);
+        if constexpr (Masked) {
+            const auto running = load<Bits<T>, Bytes>(mask + n * Panel::lanes);
+            c = Panel::choose(running, c, before);
+            out = Panel::choose(running, out, Panel::get(h_before, n));
+        }
+        Panel::put(cell, n, i);
+        Panel::put(cell + W, n, f);
+        Panel::put(cell + 2 * W, n, g);
+        Panel::put(cell + 3 * W, n, o);
+        Panel::put(cell + 4 * W, n, c);
+        Panel::put(h, n, out);
+    }
+}
+
+template <class Panel, bool Masked>
+WB_INLINE void gru_unit(typename Panel::Number* cell, const typename Panel::Number* h_before,
+                        typename Panel::Number* h, const Bits<typename Panel::Number>* mask) {
+    using T = typename Panel::Number;
+    using V = typename Panel::V;
+    constexpr int64_t W = Panel::W;
+    constexpr int Bytes = Panel::Bytes;
+    for (int k = 0; k < Panel::vectors; ++k) {
+        const V r = sigmoid_of<T, Bytes>(Panel::get(cell, k)), z = sigmoid_of<T, Bytes>(Panel::get(cell + W, k));
+        const V n = tanh_of<T, Bytes>(Panel::get(cell + 2 * W, k) + r * Panel::get(cell + 3 * W, k));
+        const V before = Panel::get(h_before, k);
+        V out = n + z * (before - n);
+        if constexpr (Masked) out = Panel::choose(load<Bits<T>, Bytes>(mask + k * Panel::lanes), out, before);
+        Panel::put(cell, k, r);
+        Panel::put(cell + W, k, z);
+        Panel::put(cell + 2 * W, k, n);
+        Panel::put(cell + 4 * W, k, out);
+        Panel::put(h, k, out);
+    }
+}
+
+// One step: `sources` are x and h before it, h goes to `h`.
+template <class Panel, bool Gru, bool Masked>
+static void forward_step(const wb_recurrent& job, const LinksBySum<typename Panel::Number>& by_sum,
+                         const typename Panel::Number* bias, const typename Panel::Number* sources,
+                         const typename Panel::Number* c_before, int64_t c_stride, typename Panel::Number* slot,
+                         typename Panel::Number* h, const Bits<typename Panel::Number>* mask) {
+    using T = typename Panel::Number;
+    constexpr int64_t W = Panel::W;
+    const T* h_before = sources + job.n_in * W;
+    const int64_t* first = by_sum.first;
+    for (int64_t unit = 0; unit < job.n_hidden; ++unit) {
+        T* cell = slot + unit * kKept * W;
+        for (int64_t gate = 0; gate < kSums; ++gate) {
+            typename Panel::V sum[Panel::vectors];
+            const int64_t number = unit * kSums + gate;
+            sum_links<Panel>(by_sum.links + first[number], by_sum.links + first[number + 1], bias[number], sources, sum);
+            for (int i = 0; i < Panel::vectors; ++i) Panel::put(cell + gate * W, i, sum[i]);
+        }
+        if constexpr (Gru) gru_unit<Panel, Masked>(cell, h_before + unit * W, h + unit * W, mask);
+        else lstm_unit<Panel, Masked>(cell, c_before + unit * c_stride, h_before + unit * W, h + unit * W, mask);
+    }
+}
+
+template <class Panel, bool Gru>
+static void forward_stretch(const Stretch<typename Panel::Number>& run, const LinksBySum<typename Panel::Number>& links,
+                            const typename Panel::Number* bias) {
+    using T = typename Panel::Number;
+    constexpr int64_t W = Panel::W;
+    constexpr int PanelBytes = Panel::PanelBytes;
+    const wb_recurrent& job = run.job;
+    const int64_t hidden = job.n_hidden, n_in = job.n_in, slot_size = kKept * hidden * W;
+    T* space = static_cast<T*>(scratch(
+        Scratch::recurrent,
+        static_cast<size_t>((2 * (n_in + hidden) + hidden) * W + (run.kept ? 0 : slot_size)) * sizeof(T)));
+    T* now = space;
+    T* next = now + (n_in + hidden) * W;
+    T* c_0 = next + (n_in + hidden) * W;
+    T* spare = c_0 + hidden * W;
+    alignas(64) Bits<T> mask[W];
+    pack<T, PanelBytes>(run.rows_of_state(job.h_0), hidden, run.samples, hidden, now + n_in * W);
+    if constexpr (!Gru) pack<T, PanelBytes>(run.rows_of_state(job.c_0), hidden, run.samples, hidden, c_0);
+    T* slot = nullptr;
+    for (int64_t step = 0; step < run.steps; ++step) {
+        const int64_t time = run.time(step);
+        pack<T, PanelBytes>(run.at(job.x, run.first, job.x_sample, time, job.x_time), job.x_sample, run.samples, n_in, now);
+        const T* c_before = slot == nullptr ? c_0 : slot + 4 * W;
+        const int64_t c_stride = slot == nullptr ? W : kKept * W;
+        slot = run.kept ? run.kept + step * slot_size : spare;
+        const bool all = run.all_run(step);
+        if (!all) run.mark_running(step, W, mask);
+        const auto take = all ? forward_step<Panel, Gru, false> : forward_step<Panel, Gru, true>;
+        take(job, links, bias, now, c_before, c_stride, slot, next + n_in * W, mask);
+        T* y = run.at(job.y, run.first, job.y_sample, time, job.y_time);
+        unpack<T, PanelBytes>(next + n_in * W, run.samples, hidden, y, job.y_sample);
+        for (int64_t b = 0; !all && b < run.samples; ++b)
+            if (!mask[b]) clear_rows(y, job.y_sample, hidden, b);
+        std::swap(now, next);
+    }
+    for (int64_t time = run.steps; time < job.steps; ++time)
+        for (int64_t b = 0; b < run.samples; ++b)
+            clear_rows(run.at(job.y, run.first, job.y_sample, time, job.y_time), job.y_sample, hidden, b);
+    unpack<T, PanelBytes>(now + n_in * W, run.samples, hidden, run.rows_of_state(job.h_n), hidden);
+    if constexpr (!Gru) {
+        // c lies among what the last step keeps; where there was no step, it is c_0.
+        for (int64_t unit = 0; slot != nullptr && unit < hidden; ++unit)
+            std::memcpy(c_0 + unit * W, slot + (unit * kKept + 4) * W, W * sizeof(T));
+        unpack<T, PanelBytes>(c_0, run.samples, hidden, run.rows_of_state(job.c_n), hidden);
+    }
+}

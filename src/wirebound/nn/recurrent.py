@@ -1,0 +1,258 @@
+"""``SparseLSTM`` and ``SparseGRU``: ``nn.LSTM`` and ``nn.GRU`` with K connections instead of their matrices."""
+
+from __future__ import annotations
+
+import warnings
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from wirebound.nn.matrix import SparseMatrix
+from wirebound.nn.recurrent_pass import Direction, Pass, run_layer
+from wirebound.nn.sequence_lengths import settle_lengths
+from wirebound.ops.recurrence import GATES
+from wirebound.wiring import Allocation, LayerShape, Wiring, allocate
+
+
+def matrix_shapes(
+    kind: str, input_size: int, hidden_size: int, num_layers: int = 1, bidirectional: bool = False, prefix: str = ""
+) -> list[LayerShape]:
+    """The matrices of a recurrent layer (``"lstm"`` or ``"gru"``), by torch's names and in torch's order."""
+    rows, directions = GATES[kind] * hidden_size, 2 if bidirectional else 1
+    shapes = []
+    for layer in range(num_layers):
+        n_in = input_size if layer == 0 else directions * hidden_size
+        for end in ("", "_reverse")[:directions]:
+            shapes.append(LayerShape(f"{prefix}weight_ih_l{layer}{end}", rows, n_in))
+            shapes.append(LayerShape(f"{prefix}weight_hh_l{layer}{end}", rows, hidden_size))
+    return shapes
+
+
+class SparseRecurrent(nn.Module):
+    """What ``SparseLSTM`` and ``SparseGRU`` share: all matrices are parts of one wiring, exactly K connections in all.
+
+    Args:
+        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as in torch; ``proj_size`` is
+            not supported.
+        connectivity: share of the possible connections that exist, in (0, 1]; or
+        budget: their number.
+        allocation: how the budget is shared out among the matrices at the start, as in ``sparsify``.
+        seed: decides positions, signs and first weights.
+        init: ``"dense-fan-in"`` (the paper: N(0,1)/√fan-in) or ``"sparse-fan-in"``. Biases start at 0.
+        wiring, part: take the parts from ``part`` on of an existing wiring, in the order of ``matrix_shapes``.
+        owner: whether this layer is the one that holds the wiring as a submodule.
+    """
+
+    kind: ClassVar[str]
+    dense_class: ClassVar[type[nn.LSTM] | type[nn.GRU]]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        *,
+        connectivity: float | None = None,
+        budget: int | None = None,
+        allocation: Allocation = "erdos-renyi",
+        seed: int = 0,
+        init: str = "dense-fan-in",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        wiring: Wiring | None = None,
+        part: int = 0,
+        owner: bool = True,
+    ) -> None:
+        super().__init__()
+        for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+            if size < 1:
+                raise ValueError(f"{name} (={size}) must be at least 1")
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"dropout (={dropout}) must be in [0, 1]")
+        if proj_size:
+            raise ValueError(f"proj_size (={proj_size}) must be 0: {type(self).__name__} has no projections")
+        if dropout and num_layers == 1:
+            warnings.warn(f"dropout (={dropout}) is between layers, and num_layers is 1", stacklevel=2)
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
+        self.proj_size = 0
+        shapes = matrix_shapes(self.kind, input_size, hidden_size, num_layers, bidirectional)
+        if wiring is None:
+            if part:
+                raise ValueError(f"part (={part}) must be 0 where no wiring is given")
+            sizes = [(shape.n_out, shape.n_in) for shape in shapes]
+            counts = allocate([shape.name for shape in shapes], sizes, allocation, connectivity, budget)
+            wiring = Wiring(shapes, counts, seed=seed, init=init, device=device, dtype=dtype)
+        self.matrix_names: list[str] = []
+        for number, shape in enumerate(shapes):
+            given = wiring.layers[part + number] if part + number < len(wiring.layers) else None
+            if given is None or (given.n_out, given.n_in) != (shape.n_out, shape.n_in):
+                raise ValueError(
+                    f"part {part + number} of the wiring (={given}) must be {shape.n_out}×{shape.n_in} for {shape.name}"
+                )
+            self.matrix_names.append(shape.name)
+            self.add_module(shape.name, SparseMatrix(wiring, part + number, owner=owner and number == 0))
+            if bias:
+                zeros = torch.zeros(shape.n_out, device=wiring.theta.device, dtype=wiring.theta.dtype)
+                self.register_parameter(shape.name.replace("weight", "bias"), nn.Parameter(zeros))
+
+    @property
+    def wiring(self) -> Wiring:
+        """The wiring of all matrices."""
+        return self.matrices()[0].wiring
+
+    def matrices(self) -> list[SparseMatrix]:
+        """All matrices, in torch's order."""
+        return [self.get_submodule(name) for name in self.matrix_names]  # type: ignore[misc]
+
+    def _directions(self, layer: int) -> list[Direction]:
+        each = 2 if self.bidirectional else 1
+        names = self.matrix_names[2 * each * layer : 2 * each * (layer + 1)]
+        found = []
+        for ih, hh in zip(names[::2], names[1::2], strict=True):
+            biases = [self._parameters.get(name.replace("weight", "bias")) for name in (ih, hh)]
+            matrices = [self._modules[name] for name in (ih, hh)]
+            found.append(Direction(*matrices, *biases))  # type: ignore[arg-type]
+        return found
+
+    def run(
+        self, x: Tensor, state: tuple[Tensor | None, ...], lengths: Tensor | None, mask: Tensor | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Output and last states; ``state`` has as many tensors as the kind has states, or None for zeros."""
+        if isinstance(x, PackedSequence):
+            raise TypeError("a PackedSequence is not taken: give the padded tensor, and lengths= beside it")
+        theta = self.wiring.theta
+        if x.dim() not in (2, 3):
+            raise ValueError(f"the input must have 3 dimensions, or 2 without a batch, not {x.dim()}")
+        if x.shape[-1] != self.input_size:
+            raise ValueError(f"the last dimension of the input (={x.shape[-1]}) must be input_size (={self.input_size})")
+        if x.dtype is not theta.dtype:
+            if not torch.is_autocast_enabled(x.device.type):
+                raise ValueError(f"the dtype of the input (={x.dtype}) must be that of the layer (={theta.dtype})")
+            x = x.to(theta.dtype)  # sparse layers compute in the precision of their parameters
+        batched = x.dim() == 3
+        if not batched:
+            x = x.unsqueeze(1)
+            state = tuple(None if s is None else s.unsqueeze(1) for s in state)
+        elif self.batch_first:
+            x = x.transpose(0, 1)
+        batch_first = batched and self.batch_first
+        lengths = settle_lengths(x, lengths, mask)
+        if lengths is not None:  # what stands in the padding, be it NaN, must not matter
+            padding = torch.arange(x.shape[0])[:, None] >= lengths
+            x = x.masked_fill(padding.to(x.device).unsqueeze(2), 0.0)
+        starts = [self._start(s, x) for s in state]
+        ends: list[list[Tensor]] = [[] for _ in starts]
+        each = 2 if self.bidirectional else 1
+        for layer in range(self.num_layers):
+            job = Pass(self.kind, self.hidden_size, self._directions(layer), lengths, batch_first)
+            own = [s[each * layer : each * (layer + 1)] for s in starts]
+            x, *last = run_layer(job, x, own[0], own[1] if len(own) > 1 else None)
+            for end, value in zip(ends, last, strict=False):
+                assert value is not None
+                end.append(value)
+            if self.dropout and self.training and layer + 1 < self.num_layers:
+                x = F.dropout(x, self.dropout)
+        finals = [torch.cat(end) if len(end) > 1 else end[0] for end in ends]
+        if not batched:
+            return x.squeeze(1), [final.squeeze(1) for final in finals]
+        return x.transpose(0, 1) if batch_first else x, finals
+
+    def _start(self, state: Tensor | None, x: Tensor) -> Tensor:
+        expected = ((2 if self.bidirectional else 1) * self.num_layers, x.shape[1], self.hidden_size)
+        if state is None:
+            return x.new_zeros(expected)
+        if state.shape != expected:
+            raise ValueError(
+                f"the shape of an initial state (={tuple(state.shape)}) must be "
+                f"(layers × directions, batch, hidden_size) = {expected}, without the batch if the input has none"
+            )
+        if state.dtype is not x.dtype:
+            if not torch.is_autocast_enabled(x.device.type):
+                raise ValueError(f"the dtype of an initial state (={state.dtype}) must be that of the input (={x.dtype})")
+            state = state.to(x.dtype)
+        return state
+
+    def flatten_parameters(self) -> None:
+        """Nothing to do: for programs that call it on torch's layers."""
+
+    def dense_twin(self) -> nn.LSTM | nn.GRU:
+        """The ordinary torch layer with these weights."""
+        theta = self.wiring.theta
+        twin = self.dense_class(
+            self.input_size,
+            self.hidden_size,
+            self.num_layers,
+            self.bias,
+            self.batch_first,
+            self.dropout,
+            self.bidirectional,
+            device=theta.device,
+            dtype=theta.dtype,
+        )
+        with torch.no_grad():
+            for name, matrix in zip(self.matrix_names, self.matrices(), strict=True):
+                twin.get_parameter(name).copy_(matrix.dense_weight())
+                if self.bias:
+                    bias = name.replace("weight", "bias")
+                    twin.get_parameter(bias).copy_(self.get_parameter(bias))
+        return twin
+
+    def extra_repr(self) -> str:
+        options = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
+        chosen = [f"{name}={getattr(self, name)}" for name, usual in options.items() if getattr(self, name) != usual]
+        active = sum(matrix.active for matrix in self.matrices())
+        return ", ".join([str(self.input_size), str(self.hidden_size), *chosen, f"active={active}"])
+
+
+class SparseLSTM(SparseRecurrent):
+    """``nn.LSTM`` with exactly K connections in all its matrices (arguments: ``SparseRecurrent``)."""
+
+    kind = "lstm"
+    dense_class = nn.LSTM
+
+    def forward(
+        self,
+        x: Tensor,
+        state: tuple[Tensor, Tensor] | None = None,
+        lengths: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """(output, (h_n, c_n)), as ``nn.LSTM``.
+
+        ``lengths`` [batch], or a boolean ``mask`` [batch, time] that is true up to each sequence's end: beyond it
+        outputs are 0, last states are those of the last valid step, and the reverse direction starts there, as with
+        torch's packed sequences.
+        """
+        if state is not None and (not isinstance(state, tuple | list) or len(state) != 2):
+            raise TypeError("the initial state of an LSTM must be a pair (h_0, c_0)")
+        y, (h_n, c_n) = self.run(x, (None, None) if state is None else tuple(state), lengths, mask)
+        return y, (h_n, c_n)
+
+
+class SparseGRU(SparseRecurrent):
+    """``nn.GRU`` with exactly K connections in all its matrices (arguments: ``SparseRecurrent``)."""
+
+    kind = "gru"
+    dense_class = nn.GRU
+
+    def forward(
+        self,
+        x: Tensor,
+        state: Tensor | None = None,
+        lengths: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """(output, h_n), as ``nn.GRU``; ``lengths`` and ``mask`` as in ``SparseLSTM``."""
+        if state is not None and not isinstance(state, Tensor):
+            raise TypeError("the initial state of a GRU must be one tensor h_0")
+        y, (h_n,) = self.run(x, (state,), lengths, mask)
+        return y, h_n

@@ -1,0 +1,141 @@
+"""The recurrent layers in plain torch: a Python loop over time, any device, O(K + steps · batch · hidden) memory.
+
+The reference of ``ops.recurrent_forward`` and ``ops.recurrent_backward``. Where a sequence has ended, its state stands
+still, its output is 0, and no gradient arises.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from wirebound.ops.recurrence import Kept, Recurrence, RecurrentGradients, WatchedGradients
+from wirebound.ops.reference_linear import linear_backward, linear_forward
+
+
+def _order(cell: Recurrence, steps: int) -> range:
+    return range(steps - 1, -1, -1) if cell.reverse else range(steps)
+
+
+def _running(cell: Recurrence, x: Tensor) -> Tensor | None:
+    """Whether each sequence runs in each step, [steps, batch, 1]; None: all do."""
+    if cell.lengths is None:
+        return None
+    steps = torch.arange(x.shape[0], device=x.device)
+    return (steps[:, None] < cell.lengths.to(x.device)).unsqueeze(2)
+
+
+def recurrent_forward(cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, keep: bool) -> Kept:
+    """Fills ``y`` [steps, batch, hidden]. ``h_0`` and ``c_0`` are [batch, hidden]; ``c_0`` is the LSTM's alone."""
+    steps, batch, n_in = x.shape
+    running = _running(cell, x)
+    from_x = linear_forward(x.reshape(-1, n_in), cell.theta_ih, cell.index_ih, cell.rows, cell.bias_ih)
+    from_x = from_x.view(steps, batch, cell.rows)
+    gates = x.new_empty(steps if keep else 0, batch, 4 * cell.hidden)
+    h_before = x.new_empty(steps if keep else 0, batch, cell.hidden)
+    c_before = None if c_0 is None else torch.empty_like(h_before)
+    h, c = h_0, c_0
+    for t in _order(cell, steps):
+        from_h = linear_forward(h, cell.theta_hh, cell.index_hh, cell.rows, cell.bias_hh)
+        if c is not None:
+            i, f, g, o = (from_x[t] + from_h).chunk(4, 1)
+            four = (i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid())
+            new_c = four[1] * c + four[0] * four[2]
+            new_h = four[3] * new_c.tanh()
+        else:
+            (xr, xz, xn), (hr, hz, hn) = from_x[t].chunk(3, 1), from_h.chunk(3, 1)
+            r, z = (xr + hr).sigmoid(), (xz + hz).sigmoid()
+            n = (xn + r * hn).tanh()
+            four = (r, z, n, hn)
+            new_h = n + z * (h - n)
+        if keep:
+            torch.cat(four, 1, out=gates[t])
+            h_before[t] = h
+            if c_before is not None and c is not None:
+                c_before[t] = c
+        if running is None:
+            h, c = new_h, new_c if c is not None else None
+            y[t] = h
+        else:
+            h = torch.where(running[t], new_h, h)
+            c = None if c is None else torch.where(running[t], new_c, c)
+            y[t] = torch.where(running[t], new_h, 0.0)
+    return Kept(h, c, () if not keep else (gates, h_before) if c_before is None else (gates, h_before, c_before))
+
+
+def _lstm_step(
+    kept: tuple[Tensor, ...], t: int, dh: Tensor, dc: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """Gradients of the gates (twice the same), of h past the gates (none), and of c."""
+    i, f, g, o = kept[0][t].chunk(4, 1)
+    c_before = kept[2][t]
+    tanh_c = (f * c_before + i * g).tanh()
+    dc = dc + dh * o * (1 - tanh_c * tanh_c)
+    di, df, dg, do = dc * g, dc * c_before, dc * i, dh * tanh_c
+    gates = torch.cat((di * i * (1 - i), df * f * (1 - f), dg * (1 - g * g), do * o * (1 - o)), 1)
+    return gates, gates, None, dc * f
+
+
+def _gru_step(kept: tuple[Tensor, ...], t: int, dh: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of the gates from x, of those from h, and of h past the gates."""
+    r, z, n, hn = kept[0][t].chunk(4, 1)
+    dn = dh * (1 - z) * (1 - n * n)
+    dz = dh * (kept[1][t] - n) * z * (1 - z)
+    dr = dn * hn * r * (1 - r)
+    return torch.cat((dr, dz, dn), 1), torch.cat((dr, dz, dn * r), 1), dh * z
+
+
+def recurrent_backward(
+    cell: Recurrence,
+    x: Tensor,
+    h_0: Tensor,
+    c_0: Tensor | None,
+    kept: tuple[Tensor, ...],
+    dy: Tensor | None,
+    dh_n: Tensor | None,
+    dc_n: Tensor | None,
+    need_dx: bool,
+    watched: bool,
+) -> RecurrentGradients:
+    """All gradients, from what the forward pass kept; a gradient that is None is 0."""
+    steps, batch, n_in = x.shape
+    running = _running(cell, x)
+    from_x = x.new_zeros(steps, batch, cell.rows)
+    from_h = from_x if c_0 is not None else torch.zeros_like(from_x)
+    dh = torch.zeros_like(h_0) if dh_n is None else dh_n
+    dc = None if c_0 is None else torch.zeros_like(c_0) if dc_n is None else dc_n
+    past: Tensor | None
+    for t in reversed(_order(cell, steps)):
+        total = dh if dy is None else dh + dy[t]
+        if dc is not None:
+            gates_x, gates_h, past, new_dc = _lstm_step(kept, t, total, dc)
+        else:
+            gates_x, gates_h, past = _gru_step(kept, t, total)
+        if running is not None:
+            gates_x = torch.where(running[t], gates_x, 0.0)
+            gates_h = gates_x if dc is not None else torch.where(running[t], gates_h, 0.0)
+            past = torch.where(running[t], 0.0 if past is None else past, dh)
+        from_x[t] = gates_x
+        if from_h is not from_x:
+            from_h[t] = gates_h
+        back, _ = linear_backward(h_0, gates_h, cell.theta_hh, cell.index_hh, True, False)
+        assert back is not None
+        dh = back if past is None else back + past
+        if dc is not None:
+            dc = new_dc if running is None else torch.where(running[t], new_dc, dc)
+    flat_x, flat_h = from_x.view(-1, cell.rows), from_h.view(-1, cell.rows)
+    h_before = kept[1].view(-1, cell.hidden)
+    dx, dtheta_ih = linear_backward(x.reshape(-1, n_in), flat_x, cell.theta_ih, cell.index_ih, need_dx, True)
+    _, dtheta_hh = linear_backward(h_before, flat_h, cell.theta_hh, cell.index_hh, False, True)
+    assert dtheta_ih is not None
+    assert dtheta_hh is not None
+    return RecurrentGradients(
+        None if dx is None else dx.view(steps, batch, n_in),
+        dh,
+        dc,
+        dtheta_ih,
+        dtheta_hh,
+        None if cell.bias_ih is None else flat_x.sum(0),
+        None if cell.bias_hh is None else flat_h.sum(0),
+        WatchedGradients(flat_x, flat_h, h_before) if watched else None,
+    )

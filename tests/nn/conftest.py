@@ -1,0 +1,6 @@
+"""The tests here share a module; pytest's importlib mode puts no folder on the path."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent))
