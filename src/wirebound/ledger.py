@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from wirebound.methods.method import Method
-from wirebound.nn.part import wirings
+from wirebound.nn.masked import MaskedParameter
+from wirebound.nn.part import sparse_layers, wirings
 
 
 @dataclass(frozen=True)
@@ -85,5 +86,9 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
             [v for p in others for v in method.optimizer.state.get(p, {}).values() if isinstance(v, Tensor)],
             "as long as the parameters",
         )
+    masked = [layer for _, layer in sparse_layers(model) if isinstance(layer, MaskedParameter)]
+    if masked:
+        note = "of masked parameters, made in every pass: dense by nature, weight and gradient"
+        entries.append(Entry("dense weights in a pass", 2 * sum(layer.dense_bytes for layer in masked), note))
     add("buffers", list(buffers), "running statistics and the like")
     return Ledger(tuple(entries), sum(w.budget for w in found))
