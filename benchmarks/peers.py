@@ -66,6 +66,7 @@ def census(contender: Contender, feed: Sequence[tuple[Tensor, Tensor]]) -> dict[
 def newborns(contender: Contender, feed: Sequence[tuple[Tensor, Tensor]]) -> dict[str, int]:
     """Of connections born in a step: how many got a gradient in the next one, and how many outlived it."""
     seen = got = lived = 0
+    counts = []
     for x, y in feed[:STEPS]:
         contender.optimizer.zero_grad(set_to_none=True)
         F.cross_entropy(contender.model(x), y).backward()
@@ -75,9 +76,10 @@ def newborns(contender: Contender, feed: Sequence[tuple[Tensor, Tensor]]) -> dic
         got += sum(int((b & (p.grad != 0)).sum()) for b, p in zip(born, trained, strict=True))
         before = [_places(contender, p, b) for p, b in zip(trained, born, strict=True)]
         contender.update()
+        counts.append(contender.count())
         after = [_places(contender, p, p.detach() > 0) for p in trained]
         lived += sum(int(torch.isin(old, new).sum()) for old, new in zip(before, after, strict=True))
-    return {"born": seen, "got a gradient": got, "outlived that step": lived}
+    return {"born": seen, "got a gradient": got, "outlived that step": lived, "least": min(counts), "most": max(counts)}
 
 
 def _places(contender: Contender, parameter: Tensor, which: Tensor) -> Tensor:
@@ -96,7 +98,7 @@ def timed(kind: str, size: int, budget_seconds: float) -> dict[str, float]:
         contender.step(*next(stream))
 
     runs = {c.name: partial(run, c, cycle(feed)) for c in racing}
-    return {name: timing.median for name, timing in race(runs, budget_seconds).items()}
+    return {name: timing.best for name, timing in race(runs, budget_seconds).items()}
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -116,8 +118,12 @@ def measure(quick: bool) -> dict[str, Any]:
             assert contender is not None
             result["newborns"][contender.name] = newborns(contender, feed)
         for size in BATCHES:
-            result[f"seconds batch {size}"] = timed("sgd", size, 0.3 if quick else 2.0)
+            result[f"seconds batch {size}"] = timed("sgd", size, 0.3 if quick else 1.0)
     return result
+
+
+def _active(row: dict[str, Any]) -> str:
+    return f"{row['least']:,}" if row["least"] == row["most"] else f"{row['least']:,} to {row['most']:,}"
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -125,21 +131,22 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [
         f"One training step of 784-300-100-10 at 1 % (K = {BUDGET:,}) on MNIST, no biases, one thread; {about['processor']}, "
         f"torch {about['torch']}. Bytes are parameters, gradients, masks, signs, indices and optimiser state after a step. "
-        f"Active connections are counted after each of {STEPS} steps. Times are medians of many, taken in turns, SGD.",
+        f"Active connections are counted after each of {STEPS} steps. Times are the best of many, taken in turns, with SGD.",
         "",
         "| | active, least to most | bytes, SGD | bytes, Adam | step, batch 10 | step, batch 32 | |",
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     adam = result["census adam"]
     for name, row in result["census sgd"].items():
-        active = f"{row['least']:,}" if row["least"] == row["most"] else f"{row['least']:,} to {row['most']:,}"
         other = f"{adam[name]['bytes']:,}" if name in adam else "has none"
         times = " | ".join(show_seconds(result[f"seconds batch {size}"][name]) for size in BATCHES)
-        lines.append(f"| {name} | {active} | {row['bytes']:,} | {other} | {times} | {row['note']} |")
+        lines.append(f"| {name} | {_active(row)} | {row['bytes']:,} | {other} | {times} | {row['note']} |")
     lines += ["", "Connections that were just born (θ = 0), in the step after their birth:", ""]
-    lines += ["| | born | got a gradient | outlived that step |", "| --- | ---: | ---: | ---: |"]
+    lines += ["| | born | got a gradient | outlived that step | active, least to most |", "| --- | ---: | ---: | ---: | ---: |"]
     for name, row in result["newborns"].items():
-        lines.append(f"| {name} | {row['born']:,} | {row['got a gradient']:,} | {row['outlived that step']:,} |")
+        lines.append(
+            f"| {name} | {row['born']:,} | {row['got a gradient']:,} | {row['outlived that step']:,} | {_active(row)} |"
+        )
     if result["missing"]:
         lines += ["", "Not measured, because not installed: " + "; ".join(result["missing"]) + "."]
     if about["warning"]:

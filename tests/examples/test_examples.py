@@ -70,6 +70,14 @@ def test_online_adaptation():
         assert after > before + 0.3
 
 
+@pytest.mark.skipif(importlib.util.find_spec("wirebound.export") is None, reason="there is no export yet")
+def test_microcontroller(capsys):
+    accuracy, compiled = _example("microcontroller").main(["--quick"])
+    assert accuracy > 0.8
+    assert math.isnan(compiled) or compiled > accuracy - 0.05  # nan where there is no C compiler
+    assert "bytes of flash" in capsys.readouterr().out
+
+
 def test_every_example_is_tested_and_says_what_one_sees():
     source = Path(__file__).read_text()
     for path in EXAMPLES.glob("*.py"):
