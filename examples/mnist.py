@@ -3,7 +3,8 @@
     python examples/mnist.py              # 10 epochs, about a minute on one core
     python examples/mnist.py --quick      # scikit-learn's small digits, seconds
 
-What one sees: accuracy close to that of the dense network, and 2,662 connections in every line, of 266,200 possible.
+What one sees: about 97 % after ten epochs (a dense network reaches 98.5 %), and in every line 2,662 connections of the
+266,200 possible ones.
 """
 
 import argparse
