@@ -13,7 +13,18 @@ from wirebound import distributed
 from wirebound.checkpoint import Checkpoint, CheckpointError, load, save
 from wirebound.core import schedule
 from wirebound.ledger import Ledger, ledger
-from wirebound.methods import DeepR, Dense, Fixed, LayerInfo, Method, StepInfo
+from wirebound.methods import (
+    ConstantRate,
+    DeepR,
+    Dense,
+    Fixed,
+    L1Shrinkage,
+    LayerInfo,
+    MagnitudePruning,
+    Method,
+    SoftDeepR,
+    StepInfo,
+)
 from wirebound.nn import SparseLinear, sparsify, to_dense, wirings
 from wirebound.version import __version__
 from wirebound.wiring import Wiring, WiringError
@@ -21,12 +32,16 @@ from wirebound.wiring import Wiring, WiringError
 __all__ = [
     "Checkpoint",
     "CheckpointError",
+    "ConstantRate",
     "DeepR",
     "Dense",
     "Fixed",
+    "L1Shrinkage",
     "LayerInfo",
     "Ledger",
+    "MagnitudePruning",
     "Method",
+    "SoftDeepR",
     "SparseLinear",
     "StepInfo",
     "Wiring",

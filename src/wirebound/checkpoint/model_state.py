@@ -74,7 +74,10 @@ def read_model(section: Any, tensor: Any, model: nn.Module) -> dict[str, Any]:
     for name, module in model.named_modules():
         if isinstance(module, Wiring):
             prefix = f"{name}." if name else ""
-            fault = wiring_fault(module.geometry, {array: state[prefix + array] for array in ARRAYS})
+            arrays = {array: state[prefix + array] for array in ARRAYS}
+            if module.alive is not None:
+                arrays["alive"] = state[prefix + "alive"]
+            fault = wiring_fault(module.geometry, arrays)
             if fault:
                 raise CheckpointError(f"wiring {name!r}: {fault}")
     return state

@@ -32,6 +32,9 @@ def wiring_fault(geometry: Geometry, arrays: Mapping[str, Tensor]) -> str | None
             return f"exactly K (={budget}) connections must be active, {negative} have theta < 0"
     elif bool((code < 0).any()):
         return "code must hold no signs where theta holds them"
+    alive = arrays.get("alive")
+    if alive is not None and bool((theta[~alive] != 0).any()):
+        return "theta must be 0 in places that are empty"
     return _origin_fault(geometry, arrays["initial_counts"], arrays["identity"], budget)
 
 
