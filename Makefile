@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard csrc/*) setup.py pyproject.toml constraints.txt
 
-.PHONY: demo test quick lint types sanitize long bench reproduce-foundation clean setup setup-dev browser
+.PHONY: demo test quick lint types docs sanitize long bench reproduce-foundation clean setup setup-dev browser
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
@@ -28,7 +28,7 @@ demo: setup
 # Everything: style, types, the kernels under sanitizers, the tests. Side by side what does not need all cores.
 test:
 	$(MAKE) --jobs 2 setup-dev sanitize
-	$(MAKE) --jobs 2 lint types
+	$(MAKE) --jobs 2 lint types docs
 	$(MAKE) quick
 
 lint: setup-dev
@@ -36,6 +36,10 @@ lint: setup-dev
 
 types: setup-dev
 	$(BIN)/mypy
+
+# The documentation site, in site/; a warning is an error. (The variable silences an announcement of the theme's makers.)
+docs: setup-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # The C++ kernels alone, under AddressSanitizer and UndefinedBehaviorSanitizer, with random shapes.
 sanitize:
@@ -57,4 +61,4 @@ browser:
 	command -v chromium || (apt-get update && apt-get install --yes chromium chromium-driver)
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info src/wirebound/_native
+	rm -rf $(VENV) build dist site src/*.egg-info src/wirebound/_native

@@ -59,8 +59,9 @@ def test_wrong_input_is_one_line_and_writes_nothing(tmp_path, arguments, message
     assert not list(tmp_path.glob("runs/*"))
 
 
-def test_debug_shows_the_traceback():
-    assert "Traceback" in _run("--debug", "train", "--connectivity", "1.7").stderr
+@pytest.mark.parametrize("arguments", [("--debug", "train"), ("train", "--debug")])
+def test_debug_shows_the_traceback(arguments):
+    assert "Traceback" in _run(*arguments, "--connectivity", "1.7").stderr
 
 
 def test_info_says_which_kernels_and_where_data_is():
@@ -75,7 +76,14 @@ def test_data_list_and_verify():
     assert _run("data", "verify", "digits").returncode == 0
 
 
-@pytest.mark.parametrize("command", ["train", "report", "data", "info", "demo", "bench", "sweep"])
+def test_the_command_itself_has_help():
+    done = _run("--help")
+    assert done.returncode == 0, done.stderr
+    assert "1 % connectivity" in done.stdout
+    assert "First steps" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["train", "report", "data", "info", "demo", "bench", "sweep", "completion"])
 def test_every_command_has_help(command):
     done = _run(command, "--help")
     assert done.returncode == 0

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import wirebound as wb
-from wirebound import nn as layers
 from wirebound.data import Batch, SequenceDataset
 from wirebound.experiments import phoneme_run, phonemes
 from wirebound.experiments.phoneme_config import PhonemeConfig
@@ -27,11 +26,6 @@ METHODS = [
     pytest.param(["--method", "deep-r", "--connectivity", "0.3", "--l1", "0.01"], id="deep-r"),
     pytest.param(["--method", "fixed", "--budget", "300"], id="fixed"),
 ]
-
-
-def needs_lstm(arguments: list[str]) -> None:
-    if "dense" not in arguments and not hasattr(layers, "SparseLSTM"):
-        pytest.skip("SparseLSTM is not there yet")
 
 
 @pytest.fixture
@@ -91,7 +85,6 @@ def test_the_dense_network_starts_as_the_paper_says() -> None:
 
 
 def test_the_sparse_network_starts_with_the_papers_shares() -> None:
-    needs_lstm([])
     model = sparse_model(39, 200, 39, 0.1, None, seed=0)
     (wiring,) = wb.wirings(model)
     assert wiring.budget == round(0.1 * wiring.possible)
@@ -104,7 +97,6 @@ def test_the_sparse_network_starts_with_the_papers_shares() -> None:
 def test_a_run_learns_keeps_its_budget_and_leaves_a_run_folder(
     loaded: SequenceDataset, tmp_path: Path, arguments: list[str]
 ) -> None:
-    needs_lstm(arguments)
     out = tmp_path / "run"
     assert phonemes.main([*arguments, *SMALL, "--epochs", "6", "--out", str(out)]) == 0
     assert sorted(p.name for p in out.iterdir()) == ["config.json", "metrics.jsonl", "model.safetensors", "summary.json"]
@@ -130,7 +122,6 @@ def test_a_run_learns_keeps_its_budget_and_leaves_a_run_folder(
 def test_an_interrupted_run_goes_on_to_the_same_end(
     loaded: SequenceDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
-    needs_lstm(arguments)
     settings = [*arguments, *SMALL, "--epochs", "3", "--out"]
     assert phonemes.main([*settings, str(tmp_path / "whole")]) == 0
     steps = {"left": 8}  # of 6 in an epoch: the second epoch is cut

@@ -13,7 +13,12 @@ from wirebound.report import write_report
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("demo", help="train MNIST at 1 % connectivity and write a report")
+    parser = commands.add_parser(
+        "demo",
+        help="train MNIST at 1 %% connectivity and write a report",
+        description="Train MNIST with 1 % of the connections and the paper's settings, and write a report of the run.",
+        epilog="example: wirebound demo --epochs 3",
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="run folder (default: runs/demo)")
     parser.add_argument("--epochs", type=int, default=20, help="passes over the training data (default: 20)")
     parser.set_defaults(run=run, command_parser=commands)

@@ -16,7 +16,12 @@ from wirebound.version import __version__
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("info", help="what is installed, which kernels are in use, where data is")
+    parser = commands.add_parser(
+        "info",
+        help="what is installed, which kernels are in use, where data is",
+        description="Versions, the kernels and threads in use, and where each data set was found: what to look at first, "
+        "and what to put into a report of a fault.",
+    )
     parser.set_defaults(run=run)
 
 

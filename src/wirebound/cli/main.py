@@ -1,4 +1,4 @@
-"""Finds the subcommand, and turns errors into one clear line and an exit code.
+"""Finds the subcommand, and turns errors into one clear line, one of advice, and an exit code.
 
 Exit codes: 0 done, 1 the work failed, 2 the command line or a setting is wrong, 130 interrupted.
 """
@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from wirebound.cli import bench, data, demo, info, report, sweep, train
+from wirebound.cli import bench, completion, data, demo, info, report, sweep, train
+from wirebound.cli.advice import next_step
 from wirebound.data import DataError, DataUnavailable
 from wirebound.distributed import RanksDifferError
 from wirebound.report import ReportError
@@ -30,13 +31,22 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="wirebound",
         description="Train neural networks inside a strict budget of connections, by deep rewiring (DEEP R).",
+        epilog="`wirebound COMMAND --help` explains each. First steps: `wirebound demo`, then `wirebound train --data "
+        "digits --connectivity 0.05 --out runs/first` and `wirebound report runs/first`.",
     )
     parser.add_argument("--version", action="version", version=f"wirebound {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (train, sweep, demo, report, bench, data, info):
+    for module in (train, sweep, demo, report, bench, data, info, completion):
         module.add_parser(commands)
+    _accept_debug(commands)
     return parser
+
+
+def _accept_debug(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """--debug is as good after the command as before it."""
+    for parser in commands.choices.values():
+        parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.debug:
             raise
         errors.print(f"wirebound: {error}")
+        advice = next_step(error, options.command)
+        if advice is not None:
+            errors.print(f"next: {advice}")
         return 2 if isinstance(error, ValueError) else 1
 
 

@@ -10,7 +10,12 @@ from wirebound.report import find_runs, write_report
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("report", help="make one HTML page of run folders")
+    parser = commands.add_parser(
+        "report",
+        help="make one HTML page of run folders",
+        description="Make one HTML page of run folders that opens from disk: curves, connections, rewiring, settings.",
+        epilog="example: wirebound report runs/x runs/y --out page.html",
+    )
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="run folders, or folders that hold some")
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="page to write (default: report.html)")
     parser.set_defaults(run=run)

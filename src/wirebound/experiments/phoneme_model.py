@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wirebound import nn as layers
 from wirebound.data.sequences import NO_LABEL, Batch
-from wirebound.nn import SparseLinear
-from wirebound.train.config import ConfigError
+from wirebound.nn import SparseLinear, SparseLSTM
 from wirebound.wiring import LayerShape, Wiring, allocate
 
 # Connectivity of each matrix in units of the global one (appendix A): inputs, recurrent, output.
@@ -94,10 +90,6 @@ def sparse_model(
     features: int, hidden: int, classes: int, connectivity: float | None, budget: int | None, seed: int
 ) -> PhonemeNet:
     """One budget for all five matrices, shared out at the start as the paper does."""
-    # By name, because this layer is younger than this file.
-    sparse_lstm: Any = getattr(layers, "SparseLSTM", None)
-    if sparse_lstm is None:
-        raise ConfigError("a sparse method needs SparseLSTM, which this version of wirebound lacks: use method dense")
     shapes = [
         LayerShape(f"lstm.weight_{kind}_l0{end}", 4 * hidden, features if kind == "ih" else hidden)
         for end in ("", "_reverse")
@@ -113,6 +105,6 @@ def sparse_model(
     sizes = [(shape.n_out, shape.n_in) for shape in shapes]
     counts = allocate([shape.name for shape in shapes], sizes, shares, connectivity, budget)
     wiring = Wiring(shapes, counts, seed=seed)
-    lstm = sparse_lstm(features, hidden, batch_first=True, bidirectional=True, wiring=wiring, part=0)
+    lstm = SparseLSTM(features, hidden, batch_first=True, bidirectional=True, wiring=wiring, part=0)
     readout = SparseLinear(2 * hidden, classes, wiring=wiring, part=len(shapes) - 1, owner=False)
     return PhonemeNet(lstm, readout)

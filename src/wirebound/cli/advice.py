@@ -1,0 +1,41 @@
+"""What to do next after an error, where the error itself does not say."""
+
+from __future__ import annotations
+
+import errno
+
+from wirebound.data import DataError, DataUnavailable
+from wirebound.distributed import RanksDifferError
+from wirebound.report import ReportError
+from wirebound.train.config import ConfigError
+from wirebound.train.engine import DivergedError
+from wirebound.train.launch import RankFailedError
+from wirebound.train.record import RunFolderError
+from wirebound.wiring import WiringError
+
+_GO_ON = "the same command with --resume goes on from the last checkpoint"
+# The first kind that an error is of, in this order: some are kinds of others.
+_NEXT: tuple[tuple[type[BaseException], str], ...] = (
+    (RunFolderError, "another --out, --resume to go on with a run, or --overwrite to replace it"),
+    (ReportError, "name folders that `wirebound train --out DIR` has finished, or a folder that holds some"),
+    (DataUnavailable, "`wirebound data list` shows what is there; WIREBOUND_DATA or --data-path names a folder that has it"),
+    (DataError, "`wirebound data verify NAME` checks the files, `wirebound data fetch NAME` fetches them anew"),
+    (DivergedError, "try a lower --lr, or leave such steps out with --on-nan skip"),
+    (RankFailedError, _GO_ON),
+    (RanksDifferError, "run `wirebound info` on every machine: versions and kernels must be the same"),
+    (WiringError, "this must never happen: please report it, with the output of the same command after --debug"),
+)
+
+
+def next_step(error: BaseException, command: str) -> str | None:
+    """One line of advice, or None where there is nothing to add."""
+    for kind, text in _NEXT:
+        if isinstance(error, kind):
+            return text
+    if isinstance(error, ConfigError | ValueError):
+        return f"`wirebound {command} --help` explains every setting and its values"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"make room on the disk; {_GO_ON}"
+    if isinstance(error, PermissionError):
+        return "choose a folder that you may write to"
+    return None
