@@ -15,6 +15,7 @@ from wirebound.core import schedule
 from wirebound.ledger import Ledger, ledger
 from wirebound.methods import DeepR, Dense, Fixed, LayerInfo, Method, StepInfo
 from wirebound.nn import SparseLinear, sparsify, to_dense, wirings
+from wirebound.posterior import SampleCollector, Samples
 from wirebound.version import __version__
 from wirebound.wiring import Wiring, WiringError
 
@@ -27,6 +28,8 @@ __all__ = [
     "LayerInfo",
     "Ledger",
     "Method",
+    "SampleCollector",
+    "Samples",
     "SparseLinear",
     "StepInfo",
     "Wiring",
