@@ -11,6 +11,7 @@ from wirebound.core import schedule
 from wirebound.methods import DeepR, Dense, Fixed, Method
 from wirebound.nn.sparsify import sparsify
 from wirebound.train.config import ConfigError, TrainConfig
+from wirebound.wiring.budget import read_allocation
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
 
@@ -37,7 +38,7 @@ def build_model(config: TrainConfig, inputs: int, classes: int) -> nn.Module:
         config.connectivity,
         config.budget,
         scope=config.scope,
-        allocation=config.allocation,
+        allocation=read_allocation(config.allocation),
         init=config.init,
         gain=config.gain,
         seed=config.seed,
