@@ -79,7 +79,8 @@ def test_rounds(finished, tmp_path):
     assert all(len(one.accuracy) == 2 and one.mean > 0.5 for one in found)
     for number, one in enumerate(found):
         for seed, accuracy in enumerate(one.accuracy):
-            summary = json.loads((tmp_path / f"round-{number}-s{seed}" / "summary.json").read_text())
+            folder = finished if number == seed == 0 else tmp_path / f"round-{number}-s{seed}"
+            summary = json.loads((folder / "summary.json").read_text())
             assert summary["test_accuracy"] == accuracy
             assert summary["min_active"] == summary["max_active"] == 178
     refined = make_config(read_settings(tmp_path / "refined.json"))

@@ -16,7 +16,7 @@ def add_parser(commands: Any) -> None:
         "refine",
         help="refine the allocation of a finished run by what it converged to",
         description="Train again with the connections of each layer that the last part of a run had, and report the "
-        "accuracy of each round. Round 0 is the run's own allocation, trained anew for all seeds.",
+        "accuracy of each round. Round 0 is the run's own allocation, trained for the other seeds too.",
         epilog="example: wirebound refine runs/x --rounds 2 --seeds 0 1 2 --out runs/refined",
     )
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of a finished run with a global budget")

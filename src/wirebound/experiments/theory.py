@@ -204,7 +204,7 @@ def _floats(values: Floats) -> list[float]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="The stationary law of the paper against running chains.")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--chains", type=int, default=4096, help="independent chains, a multiple of 64 (default: 4096)")
+    parser.add_argument("--chains", type=int, default=2048, help="independent chains, a multiple of 64 (default: 2048)")
     parser.add_argument("--span", type=float, default=40.0, help="time (step size x steps) that is sampled (default: 40)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)

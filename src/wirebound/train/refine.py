@@ -73,9 +73,9 @@ def refine(
 ) -> list[Round]:
     """Train with the allocation of ``run``, then ``rounds`` times with the one that the round before converged to.
 
-    ``run`` itself decides settings and the first refinement of nothing: round 0 trains its settings anew for all seeds,
-    so that rounds are compared on the same seeds. Run folders are ``out/round-R-sSEED``; ``out/refined.json`` is a
-    config file for ``wirebound train`` with the last allocation.
+    Round 0 has the settings of ``run`` for all seeds (``run`` itself is the one of its seed), so that rounds are compared
+    on the same seeds. Run folders are ``out/round-R-sSEED``; ``out/refined.json`` is a config file for ``wirebound
+    train`` with the last allocation.
     """
     if rounds < 1:
         raise ValueError(f"rounds (={rounds}) must be >= 1")
@@ -83,6 +83,7 @@ def refine(
         raise ValueError("seeds must name at least one")
     converged(run, last)  # what is wrong with it is said before anything is trained
     config = make_config(read_settings(run / "config.json"))
+    own = config.seed
     if config.scope != "global":
         raise ValueError(f"scope (={config.scope!r}) of {run} must be 'global': elsewhere layers keep their counts")
     if config.method in ("fixed", "dense"):
@@ -91,8 +92,12 @@ def refine(
     for number in range(rounds + 1):
         summaries, final = [], []
         for seed in seeds:
-            folder = out / f"round-{number}-s{seed}"
-            summaries.append(train(dataclasses.replace(config, seed=seed), folder, overwrite=True).summary)
+            if number == 0 and seed == own:
+                folder, summary = run, read_settings(run / "summary.json")
+            else:
+                folder = out / f"round-{number}-s{seed}"
+                summary = train(dataclasses.replace(config, seed=seed), folder, overwrite=True).summary
+            summaries.append(summary)
             final.append(converged(folder, last))
         layers = summaries[0]["layers"]
         found.append(
@@ -109,6 +114,7 @@ def refine(
         if number < rounds:
             config = _with(config, counts)
     settings = {**config.as_dict(), "seed": seeds[0]}
+    out.mkdir(parents=True, exist_ok=True)
     (out / "refined.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
     (out / "rounds.json").write_text(json.dumps(as_record(found, seeds, config), indent=1) + "\n", encoding="utf-8")
     return found
