@@ -118,8 +118,12 @@ def test_deep_r_samples_the_strict_law_and_not_the_formal_one(problem, temperatu
     assert found.value <= found.limit + 1.5 * STEP_ERROR
     assert distance(record.constraints, formal.by_number()).value > found.limit + 5 * STEP_ERROR
     for k in range(problem.connections):
+        # Newborns pile up at 0, as many as a stretch of ``wall`` holds at the density that θ has there.
+        pile = wall(0.01, temperature) * strict.theta[k, BOX.below] / 0.5
         found = distance(BOX.merged(record.theta[:, k]), BOX.merged(strict.theta[k]))
-        assert found.value <= found.limit + 2 * STEP_ERROR
+        assert found.value <= found.limit + pile
+    gaps = [distance(BOX.merged(record.theta[:, k]), BOX.merged(formal.theta[k])) for k in range(problem.connections)]
+    assert max(gap.value for gap in gaps) > 0.1
 
 
 @pytest.mark.parametrize("problem", [ASYMMETRIC, LOGISTIC], ids=["asymmetric", "logistic"])

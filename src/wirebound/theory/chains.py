@@ -55,9 +55,12 @@ def deep_r_step(
     problem: Problem, theta: Floats, c: Bools, eta: float, temperature: float, generator: np.random.Generator
 ) -> tuple[Floats, Bools]:
     """One iteration of Algorithm 1. What died in this step is dormant and may be drawn again."""
+    active = int(c[0].sum())
     moved = langevin(problem, theta, eta, temperature, generator)
     alive = c & (moved >= 0)
-    c = draw_constraint(alive, int(c[0].sum()), generator)
+    short = (alive != c).any(1)  # where nobody died, nobody is born
+    c = alive.copy()
+    c[short] = draw_constraint(alive[short], active, generator)
     return np.where(alive, moved, np.where(c, 0.0, FORGOTTEN)), c
 
 
