@@ -41,6 +41,7 @@ from wirebound.nn import (
     to_dense,
     wirings,
 )
+from wirebound.posterior import SampleCollector, Samples
 from wirebound.version import __version__
 from wirebound.wiring import Constraints, Wiring, WiringError
 
@@ -60,6 +61,8 @@ __all__ = [
     "MagnitudePruning",
     "Method",
     "RigL",
+    "SampleCollector",
+    "Samples",
     "SoftDeepR",
     "SparseConv1d",
     "SparseConv2d",

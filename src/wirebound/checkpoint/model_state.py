@@ -55,16 +55,28 @@ def read_model(section: Any, tensor: Any, model: nn.Module) -> dict[str, Any]:
     if not isinstance(section, dict) or set(section) != {"state", "wirings"} or not isinstance(section["state"], dict):
         raise CheckpointError("the model must have a state and wirings")
     _same_shapes(section["wirings"], model)
-    mine = model.state_dict()
     stored = section["state"]
+    _same_keys(stored, model)
+    state = {key: decode(stored[key], key, tensor) for key in model.state_dict()}
+    check_state(state, model)
+    return state
+
+
+def _same_keys(stored: dict[str, Any], model: nn.Module) -> None:
+    mine = model.state_dict()
     missing, unknown = [k for k in mine if k not in stored], [k for k in stored if k not in mine]
     if missing or unknown:
         raise CheckpointError(
             f"it is of another model: {_some(missing)} missing there, {_some(unknown)} unknown here"
         )
-    state: dict[str, Any] = {}
-    for key, value in mine.items():
-        state[key] = decode(stored[key], key, tensor)
+
+
+def check_state(state: Any, model: nn.Module) -> None:
+    """Refuse a state dict that this model may not be given: other names, types or shapes, or no valid wiring."""
+    if not isinstance(state, dict):
+        raise CheckpointError("the state of a model must be tensors by name")
+    _same_keys(state, model)
+    for key, value in model.state_dict().items():
         wrong = difference(value, state[key], key)
         if wrong:
             raise CheckpointError(f"it is of another model: {wrong}")
@@ -82,7 +94,6 @@ def read_model(section: Any, tensor: Any, model: nn.Module) -> dict[str, Any]:
                 fault = "caps on fan-in and fan-out must be those of the model here"
             if fault:
                 raise CheckpointError(f"wiring {name!r}: {fault}")
-    return state
 
 
 def _same_shapes(stored: Any, model: nn.Module) -> None:

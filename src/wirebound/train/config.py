@@ -18,7 +18,7 @@ from wirebound.methods import METHODS
 from wirebound.methods.deep_r import NEWBORNS
 from wirebound.methods.l1_shrinkage import BEST_L1
 from wirebound.nn.sparsify import SCOPES
-from wirebound.wiring.budget import RULES
+from wirebound.wiring.budget import RULES, read_allocation
 from wirebound.wiring.init import INITS
 
 if sys.version_info >= (3, 11):
@@ -62,7 +62,11 @@ class TrainConfig:
     connectivity: float | None = _setting(None, "share of the possible connections that may exist, in (0, 1]")
     budget: int | None = _setting(None, "number of connections, instead of connectivity")
     scope: str = _setting("global", "one budget for the network, or one for each layer", choices=SCOPES)
-    allocation: str = _setting("paper", "how the budget is shared out at the start", choices=tuple(RULES))
+    allocation: str = _setting(
+        "paper",
+        f"how the budget is shared out at the start: {', '.join(RULES)}; or the count (or connectivity) of each layer "
+        "with commas between them",
+    )
     newborns: str = _setting(
         "share", "layer of a newborn in a global budget: uniform over all dormant, or by initial share", choices=NEWBORNS
     )
@@ -111,6 +115,10 @@ class TrainConfig:
                 raise ConfigError(f"give connectivity (={self.connectivity}) or budget (={self.budget}), not both")
         if self.connectivity is not None and not 0 < self.connectivity <= 1:
             raise ConfigError(f"connectivity (={self.connectivity}) must be in (0, 1]")
+        try:
+            read_allocation(self.allocation)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         self._at_least("budget", 1)
         for name in ("epochs", "batch_size", "rewire_every", "replace_every", "threads", "checkpoint_every"):
             self._at_least(name, 1)

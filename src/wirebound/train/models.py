@@ -21,6 +21,7 @@ from wirebound.methods import (
 )
 from wirebound.nn.sparsify import sparsify
 from wirebound.train.config import ConfigError, TrainConfig
+from wirebound.wiring.budget import read_allocation
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
 
@@ -47,7 +48,7 @@ def build_model(config: TrainConfig, inputs: int, classes: int) -> nn.Module:
         config.connectivity,
         config.budget,
         scope=config.scope,
-        allocation=config.allocation,
+        allocation=read_allocation(config.allocation),
         init=config.init,
         gain=config.gain,
         seed=config.seed,

@@ -105,6 +105,24 @@ RULES: dict[str, Callable[[Sequence[Shape]], list[float]]] = {
 }
 
 
+def read_allocation(text: str) -> Allocation:
+    """An allocation as a text says it: the name of a rule, or one value for each layer with commas between them."""
+    if text in RULES:
+        return text
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        counts = [int(part) for part in parts]
+    except ValueError:
+        try:
+            return [float(part) for part in parts]
+        except ValueError:
+            raise ValueError(
+                f"allocation (={text!r}) must be one of {', '.join(RULES)}, or counts or connectivities of all layers, "
+                "as in 1764,690,228"
+            ) from None
+    return counts
+
+
 def allocate(
     names: Sequence[str],
     shapes: Sequence[Shape],

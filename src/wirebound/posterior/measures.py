@@ -1,0 +1,54 @@
+"""How good predicted probabilities are: accuracy, likelihood, and whether their confidence can be believed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+BINS = 15
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Of predictions: share that is right, mean −log p(label), and expected calibration error."""
+
+    accuracy: float
+    nll: float
+    ece: float
+
+    def as_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+def quality(probabilities: Tensor, labels: Tensor) -> Quality:
+    """All measures of probabilities [examples, classes]."""
+    _check(probabilities, labels)
+    right = probabilities.argmax(1) == labels
+    of_label = probabilities.gather(1, labels[:, None]).clamp(min=torch.finfo(probabilities.dtype).tiny)
+    return Quality(
+        float(right.double().mean()), float(-of_label.double().log().mean()), calibration_error(probabilities, labels)
+    )
+
+
+def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> float:
+    """Σ over bins of equal width of (share of examples) · |accuracy − mean confidence|; confidence is the largest
+    probability (Naeini et al. 2015, Guo et al. 2017)."""
+    _check(probabilities, labels)
+    confidence, predicted = probabilities.double().max(1)
+    right = (predicted == labels).double()
+    # Bins are (i/n, (i+1)/n]; a confidence of exactly 1 belongs to the last.
+    number = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)
+    gap = torch.zeros(bins, dtype=torch.float64).index_add(0, number, right - confidence)
+    return float(gap.abs().sum() / len(labels))
+
+
+def _check(probabilities: Tensor, labels: Tensor) -> None:
+    if probabilities.dim() != 2 or labels.shape != probabilities.shape[:1] or not len(labels):
+        raise ValueError(
+            f"probabilities {tuple(probabilities.shape)} must be [examples, classes], with a label for each example, "
+            f"labels are {tuple(labels.shape)}"
+        )
+    if not bool(((probabilities >= 0) & (probabilities <= 1 + 1e-5)).all()):
+        raise ValueError("probabilities must be in [0, 1]: pass softmax outputs, not logits")

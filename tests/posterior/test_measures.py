@@ -1,0 +1,50 @@
+"""The measures against cases that can be worked out by hand."""
+
+import math
+
+import pytest
+import torch
+
+from wirebound.posterior import calibration_error, quality
+
+
+def test_by_hand():
+    p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.3, 0.7]])
+    y = torch.tensor([0, 1, 1, 1])
+    found = quality(p, y)
+    assert found.accuracy == 0.75
+    assert found.nll == pytest.approx(-(math.log(0.9) + math.log(0.4) + math.log(0.8) + math.log(0.7)) / 4)
+    # Each confidence (0.9, 0.6, 0.8, 0.7) is in a bin of its own: gaps 0.1, 0.6, 0.2, 0.3.
+    assert found.ece == pytest.approx((0.1 + 0.6 + 0.2 + 0.3) / 4)
+
+
+def test_gaps_within_a_bin_cancel():
+    """Two bins: of four predictions with confidence 0.75, three are right: perfectly calibrated."""
+    p = torch.tensor([[0.75, 0.25]] * 4)
+    y = torch.tensor([0, 0, 0, 1])
+    assert calibration_error(p, y) == pytest.approx(0.0)
+    assert calibration_error(p, 1 - y) == pytest.approx(0.5)
+
+
+def test_calibrated_draws_have_little_error_and_overconfident_ones_much():
+    generator = torch.Generator().manual_seed(0)
+    p = (2 * torch.randn(40_000, 5, generator=generator)).softmax(1)
+    y = torch.multinomial(p, 1, generator=generator)[:, 0]
+    assert calibration_error(p, y) < 0.01
+    sharp = p.pow(3) / p.pow(3).sum(1, keepdim=True)
+    assert calibration_error(sharp, y) > 0.1
+    assert quality(p, y).nll < quality(sharp, y).nll
+
+
+def test_certainty_belongs_to_the_last_bin():
+    p = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    found = quality(p, torch.tensor([0, 0]))
+    assert found.ece == pytest.approx(0.5)
+    assert math.isfinite(found.nll)
+
+
+def test_logits_are_refused():
+    with pytest.raises(ValueError, match="softmax"):
+        quality(torch.tensor([[3.0, -1.0]]), torch.tensor([0]))
+    with pytest.raises(ValueError, match="label for each"):
+        quality(torch.tensor([[0.5, 0.5]]), torch.tensor([0, 1]))
