@@ -13,7 +13,24 @@ from wirebound import distributed
 from wirebound.checkpoint import Checkpoint, CheckpointError, load, save
 from wirebound.core import schedule
 from wirebound.ledger import Ledger, ledger
-from wirebound.methods import SET, DeepR, Dense, Evolve, Fixed, LayerInfo, Method, RigL, StepInfo, drop, grow, when
+from wirebound.methods import (
+    SET,
+    ConstantRate,
+    DeepR,
+    Dense,
+    Evolve,
+    Fixed,
+    L1Shrinkage,
+    LayerInfo,
+    MagnitudePruning,
+    Method,
+    RigL,
+    SoftDeepR,
+    StepInfo,
+    drop,
+    grow,
+    when,
+)
 from wirebound.nn import SparseLinear, sparsify, to_dense, wirings
 from wirebound.version import __version__
 from wirebound.wiring import Constraints, Wiring, WiringError
@@ -22,15 +39,19 @@ __all__ = [
     "SET",
     "Checkpoint",
     "CheckpointError",
+    "ConstantRate",
     "Constraints",
     "DeepR",
     "Dense",
     "Evolve",
     "Fixed",
+    "L1Shrinkage",
     "LayerInfo",
     "Ledger",
+    "MagnitudePruning",
     "Method",
     "RigL",
+    "SoftDeepR",
     "SparseLinear",
     "StepInfo",
     "Wiring",

@@ -112,7 +112,7 @@ def fingerprint(found: list[Wiring], extra: int = 0) -> int:
     digest = hashlib.blake2b(digest_size=8)
     for wiring in found:
         digest.update(json.dumps([extra, wiring.seed, wiring.index, wiring.sign_bound]).encode())
-        for tensor in (wiring.theta, wiring.code, wiring.colptr):
+        for tensor in (wiring.theta, wiring.code, wiring.colptr, *(() if wiring.alive is None else (wiring.alive,))):
             digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return int.from_bytes(digest.digest(), "little", signed=True)
 

@@ -53,7 +53,7 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
     found = wirings(model)
     thetas = {id(w.theta) for w in found}
     others = [p for p in model.parameters() if id(p) not in thetas]
-    own = {id(t) for w in found for t in (w.code, w.colptr, w.initial_counts, w.identity, w.fan_caps, w.column_signs)}
+    own = {id(buffer) for w in found for buffer in w.buffers()}
     buffers = [b for b in model.buffers() if id(b) not in own]
     entries: list[Entry] = []
 
@@ -78,8 +78,12 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
             add(f"optimiser state {name}", tensors, "K × one number")
         bridge = getattr(method, "bridge", None)
         if bridge is not None:
-            add("birth steps", list(bridge.born), "K × int32, for Adam's bias correction")
-    add("dense parameters", list(others), "biases, norms and layers that stay dense")
+            each = "one" if method.plain else "K ×"
+            add("birth steps", list(bridge.born), f"{each} int32, for Adam's bias correction")
+        for part, held, note in method.holds():
+            add(part, list(held), note)
+    plain = method is not None and method.plain
+    add("dense parameters", list(others), "all, zeros included" if plain else "biases, norms and layers that stay dense")
     add("gradients of dense parameters", [p.grad for p in others], "as long as the parameters")
     if method is not None:
         add(

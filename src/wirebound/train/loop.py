@@ -23,7 +23,7 @@ from wirebound.train.record import RunFolder
 from wirebound.train.resume import check_same_run, load_checkpoint, load_finished
 from wirebound.train.run_state import RunState
 from wirebound.train.running import WINDOWS, Examples, Listener, Progress, Run, evaluate
-from wirebound.train.summary import layer_active, summarise
+from wirebound.train.summary import summarise
 
 __all__ = ["WINDOWS", "Listener", "Progress", "RunResult", "choose_engine", "evaluate", "train"]
 
@@ -90,7 +90,7 @@ def train(
     if start.finished:
         return RunResult({}, model, None) if folder is None else _already_finished(folder, model)
     engine = choose_engine(config, model, method, data)
-    state = RunState(layer_active(model, method))
+    state = RunState(method.layer_active())
     kind = Run if rank() == 0 else Follower
     run = kind(config, model, method, engine, examples, state, folder, listener)
     if rank() > 0:

@@ -87,6 +87,9 @@ class Wiring(nn.Module):
     code = _Registered[Tensor]("_buffers")
     colptr = _Registered[Tensor]("_buffers")
     initial_counts: Tensor
+    # None, or which of the K places hold a connection: for methods that may leave places empty. An empty place has
+    # θ = 0, so layers need not know of it.
+    alive: Tensor | None
     # None, or a dict by layer: each backward pass of a layer then leaves its source here (several if the layer is used
     # several times). For methods that grow connections by their gradient; they set it for the steps in which they do.
     watch: dict[int, list[GradientSource]] | None
@@ -175,6 +178,7 @@ class Wiring(nn.Module):
         self.register_buffer("colptr", colptr)
         self.register_buffer("initial_counts", torch.tensor(counts, dtype=torch.int64))
         self.register_buffer("identity", torch.tensor([self.seed, self.index], dtype=torch.int64))
+        self.register_buffer("alive", None)
         self.sign_bound = True
         self._bounds: list[int] | None = None
         self._split: tuple[tuple[int, bool], tuple[Tensor, ...]] | None = None
@@ -185,12 +189,14 @@ class Wiring(nn.Module):
 
     @property
     def budget(self) -> int:
-        """K, the number of connections that this wiring may have, and has."""
+        """K, the number of connections that this wiring may have, and has unless it keeps places empty."""
         return self.theta.numel()
 
     @property
     def active(self) -> int:
         """Active connections now, counted."""
+        if self.alive is not None:
+            return int(self.alive.sum())
         return int((self.theta >= 0).sum()) if self.sign_bound else self.theta.numel()
 
     @property
@@ -204,7 +210,8 @@ class Wiring(nn.Module):
     @property
     def nbytes(self) -> int:
         """Bytes of all that the wiring keeps: parameters, index and column pointers (gradients not included)."""
-        return sum(t.numel() * t.element_size() for t in (self.theta, self.code, self.colptr))
+        arrays = (self.theta, self.code, self.colptr, *(() if self.alive is None else (self.alive,)))
+        return sum(t.numel() * t.element_size() for t in arrays)
 
     @property
     def bounds(self) -> list[int]:
@@ -215,10 +222,26 @@ class Wiring(nn.Module):
         return self._bounds
 
     @property
-    def layer_active(self) -> list[int]:
-        """Connections of each layer."""
+    def layer_places(self) -> list[int]:
+        """Places of each layer in the arrays, empty ones included."""
         bounds = self.bounds
         return [b - a for a, b in itertools.pairwise(bounds)]
+
+    @property
+    def layer_active(self) -> list[int]:
+        """Connections of each layer."""
+        alive = self.alive
+        if alive is None:
+            return self.layer_places
+        return [int(alive[a:b].sum()) for a, b in itertools.pairwise(self.bounds)]
+
+    def layer_inputs(self, part: int) -> list[int]:
+        """Connections that leave each input of a layer."""
+        colptr = self.layer_index(part).layer_colptr()
+        if self.alive is None:
+            return colptr.diff().tolist()
+        before = torch.cat((colptr.new_zeros(1), self.alive.cumsum(0)))
+        return before[colptr].diff().tolist()
 
     def positions(self) -> Tensor:
         """The sorted position of each connection, int64, counted input-major through all layers."""
@@ -244,7 +267,7 @@ class Wiring(nn.Module):
             return theta
         key = (theta._version, torch.is_grad_enabled())
         if self._split is None or self._split[0] != key:
-            self._split = (key, theta.split(self.layer_active))
+            self._split = (key, theta.split(self.layer_places))
         return self._split[1][part]
 
     def layer_index(self, part: int) -> LayerIndex:
@@ -340,12 +363,18 @@ class Wiring(nn.Module):
                 moved += born[i] - died[i]
                 self._bounds[i + 1] += moved
 
+    def keep_empty_places_(self) -> Tensor:
+        """From now on note which places hold a connection, at first all; the mask, for a method to change."""
+        self.alive = torch.ones(self.budget, dtype=torch.bool, device=self.theta.device)
+        return self.alive
+
     @torch.no_grad()
     def release_signs_(self) -> None:
         """Let weights cross zero: θ becomes the weight itself, as methods without constant signs need it.
 
         Signs that belong to neurons stay bound all the same: such a method then has to stop θ at 0.
         """
+        self.alive = None  # every place is a connection again, an empty one a connection of weight 0
         if self.sign_bound and self.column_signs is None:
             self.theta.copy_(mapping.weights(self.theta, self.code))
             self.code.copy_(rows_of(self.code))
@@ -354,6 +383,7 @@ class Wiring(nn.Module):
     @torch.no_grad()
     def bind_signs_(self) -> None:
         """Back to θ >= 0 and constant signs, those that the weights have now."""
+        self.alive = None
         if not self.sign_bound:
             self.code.copy_(torch.where(self.theta < 0, self.code | -(1 << 31), self.code))
             self.theta.abs_()
@@ -414,9 +444,24 @@ def find_fault(wiring: Wiring) -> str | None:
     bad = torch.nonzero(~torch.isfinite(theta)).view(-1)
     if bad.numel():
         return f"θ must be finite, {bad.numel()} are not, the first at index {int(bad[0])}"
-    if wiring.sign_bound and wiring.active != budget:
+    if wiring.alive is not None:
+        fault = _empty_fault(theta, wiring.alive)
+        if fault is not None:
+            return fault
+    elif wiring.sign_bound and wiring.active != budget:
         lost = int((theta < 0).sum())
         return f"exactly K (={budget}) connections must be active, {lost} have θ < 0"
     return constraint_fault(
         wiring.geometry, code, colptr, wiring.sign_bound, wiring.fan_caps, wiring.column_signs
     )
+
+
+def _empty_fault(theta: Tensor, alive: Tensor) -> str | None:
+    """What is wrong with a wiring that keeps places empty: at most K are active, the others weigh nothing."""
+    if alive.shape != theta.shape or alive.dtype != torch.bool:
+        return f"alive must be {theta.numel()} truth values, is {alive.dtype} of shape {tuple(alive.shape)}"
+    lost = int((theta < 0).sum())
+    if lost:
+        return f"every θ must be >= 0, {lost} are not"
+    heavy = int((theta[~alive] != 0).sum())
+    return f"an empty place must have θ = 0, {heavy} have not" if heavy else None
