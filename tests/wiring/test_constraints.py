@@ -88,7 +88,7 @@ def test_a_newborn_is_uniform_over_the_positions_that_keep_the_caps():
     positions = wiring.positions()
     survivors, dead = positions[torch.arange(13) != 4], positions[4:5]
     room = Room(wiring.geometry, wiring.fan_caps, survivors)
-    cells = [room.open_cells(0, 0, 5).reshape(-1), room.open_cells(1, 0, 4).reshape(-1)]
+    cells = [room.open_cells(0, 0, 5).t().reshape(-1), room.open_cells(1, 0, 4).t().reshape(-1)]
     allowed = sorted(set(torch.nonzero(torch.cat(cells)).view(-1).tolist()) - set(survivors.tolist()))
     trials = 1200
     counts = dict.fromkeys(allowed, 0)
