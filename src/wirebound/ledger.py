@@ -53,7 +53,7 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
     found = wirings(model)
     thetas = {id(w.theta) for w in found}
     others = [p for p in model.parameters() if id(p) not in thetas]
-    own = {id(t) for w in found for t in w.buffers(recurse=False)}
+    own = {id(buffer) for w in found for buffer in w.buffers()}
     buffers = [b for b in model.buffers() if id(b) not in own]
     entries: list[Entry] = []
 

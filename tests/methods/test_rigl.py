@@ -35,6 +35,8 @@ def test_only_the_backward_pass_of_a_growing_step_is_watched():
     assert [step for step in seen if step] == [3, 6]
     wb.RigL(model, method.optimizer, every=1)
     assert all(_watched(model))
+    wb.DeepR(model, method.optimizer)  # another method takes over: nothing may pile up
+    assert not any(_watched(model))
 
 
 def test_the_fraction_falls_along_a_cosine():

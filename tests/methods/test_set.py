@@ -27,8 +27,9 @@ def make(request):
     return METHODS[request.param]
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("scope", ["global", "layer"])
+@pytest.mark.parametrize(
+    ("scope", "optimizer"), [("global", "momentum"), ("layer", "adam"), ("layer", "sgd"), ("global", "rmsprop")]
+)
 def test_budget_is_kept_at_every_step(implementation, make, scope, optimizer):
     model = small(scope)
     method = make(model, OPTIMIZERS[optimizer](model.parameters()))
@@ -57,8 +58,7 @@ def test_same_seed_same_run_other_seed_another(make):
     assert not same(run(1), run(2))
 
 
-@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
-@pytest.mark.parametrize("at", [3, 4, 11])
+@pytest.mark.parametrize(("at", "optimizer"), [(3, "adam"), (4, "momentum"), (11, "adam")])
 def test_a_checkpoint_goes_on_bit_for_bit(tmp_path, make, optimizer, at):
     """Also right before a step that grows: the watch on the next backward pass is part of going on."""
 
@@ -190,7 +190,7 @@ def test_wrong_input():
     model = small()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
     for make, message in [
-        (lambda: wb.SET(model, sgd, zeta=1.5), r"share \(=1.5\) must be in \[0, 1\]"),
+        (lambda: wb.SET(model, sgd, zeta=1.5), r"zeta \(=1.5\) must be in \[0, 1\]"),
         (lambda: wb.SET(model, sgd, every=0), r"every \(=0\) must be >= 1"),
         (lambda: wb.SET(model, sgd, scope="network"), r"scope \(='network'\) must be one of"),
         (lambda: wb.SET(model, sgd, newborn_scale=-1), r"newborn_scale \(=-1\)"),

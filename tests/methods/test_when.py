@@ -35,12 +35,12 @@ def test_a_function_of_the_step_is_a_curve():
     ("make", "message"),
     [
         (lambda: when.Every(0), r"every \(=0\) must be >= 1"),
-        (lambda: when.Every(1, 1.5), r"share \(=1.5\) must be in \[0, 1\]"),
-        (lambda: when.Every(1, math.nan), r"share \(=nan\) must be in"),
+        (lambda: when.Every(1, 1.5), r"fraction \(=1.5\) must be in \[0, 1\]"),
+        (lambda: when.Every(1, math.nan), r"fraction \(=nan\) must be in"),
         (lambda: when.Every(1, 0.5, until=-1), r"until \(=-1\)"),
-        (lambda: when.Every(1, lambda step: 2.0).share(1), r"share \(=2.0\) must be in"),
+        (lambda: when.Every(1, lambda step: 2.0).share(1), r"fraction \(=2.0\) must be in"),
         (lambda: when.cosine(0.3, 0), r"until \(=0\) must be >= 1"),
-        (lambda: when.linear(-0.1, 9), r"share \(=-0.1\)"),
+        (lambda: when.linear(-0.1, 9), r"fraction \(=-0.1\)"),
         (lambda: when.inverse_power(0.3, 9, 0), r"power \(=0\)"),
     ],
 )

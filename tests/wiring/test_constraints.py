@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import wirebound as wb
-from wirebound.checkpoint.wiring_state import ARRAYS, CONSTRAINTS, wiring_fault
+from wirebound.checkpoint.wiring_state import ARRAYS, OPTIONAL, wiring_fault
 from wirebound.ops.layout import Geometry
 from wirebound.wiring import LayerShape, Wiring, WiringError, allocate, draw_newborns
 from wirebound.wiring.repair import augment, regular
@@ -88,7 +88,7 @@ def test_a_newborn_is_uniform_over_the_positions_that_keep_the_caps():
     positions = wiring.positions()
     survivors, dead = positions[torch.arange(13) != 4], positions[4:5]
     room = Room(wiring.geometry, wiring.fan_caps, survivors)
-    cells = [room.open_cells(0, 0, 5).reshape(-1), room.open_cells(1, 0, 4).reshape(-1)]
+    cells = [room.open_cells(0, 0, 5).t().reshape(-1), room.open_cells(1, 0, 4).t().reshape(-1)]
     allowed = sorted(set(torch.nonzero(torch.cat(cells)).view(-1).tolist()) - set(survivors.tolist()))
     trials = 1200
     counts = dict.fromkeys(allowed, 0)
@@ -251,7 +251,7 @@ def test_a_file_is_held_to_the_same_rules(tmp_path):
         ("column_signs", torch.full_like(state["column_signs"], -128), "must be 1, -1 or 0"),
         ("column_signs", torch.full_like(state["column_signs"], 5), "must be 1, -1 or 0"),
     ):
-        arrays = {key: state[key] for key in (*ARRAYS, *CONSTRAINTS)}
+        arrays = {key: state[key] for key in (*ARRAYS, *OPTIONAL) if key in state}
         assert wiring_fault(mine.wiring.geometry, arrays) is None
         assert message in wiring_fault(mine.wiring.geometry, {**arrays, name: value})
 

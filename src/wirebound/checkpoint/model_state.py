@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from wirebound.checkpoint.errors import CheckpointError
 from wirebound.checkpoint.tree import decode, difference, encode
-from wirebound.checkpoint.wiring_state import ARRAYS, CONSTRAINTS, wiring_fault
+from wirebound.checkpoint.wiring_state import ARRAYS, OPTIONAL, wiring_fault
 from wirebound.nn.part import wirings
 from wirebound.wiring import Wiring
 
@@ -86,8 +86,8 @@ def check_state(state: Any, model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, Wiring):
             prefix = f"{name}." if name else ""
-            kept = [array for array in (*CONSTRAINTS, "alive") if prefix + array in state]
-            fault = wiring_fault(module.geometry, {array: state[prefix + array] for array in (*ARRAYS, *kept)})
+            optional = [array for array in OPTIONAL if prefix + array in state]
+            fault = wiring_fault(module.geometry, {array: state[prefix + array] for array in (*ARRAYS, *optional)})
             if not fault and module.fan_caps is not None and not torch.equal(
                 state[prefix + "fan_caps"], module.fan_caps.cpu()
             ):

@@ -12,7 +12,7 @@ from wirebound.ops.layout import Geometry, rows_of
 from wirebound.wiring.constraints import constraint_fault
 
 ARRAYS = ("theta", "code", "colptr", "initial_counts", "identity", "sign_bound")
-CONSTRAINTS = ("fan_caps", "column_signs")  # of wirings whose neurons have some
+OPTIONAL = ("alive", "fan_caps", "column_signs")  # of wirings that keep places empty, or whose neurons have caps or signs
 
 
 def wiring_fault(geometry: Geometry, arrays: Mapping[str, Tensor]) -> str | None:
@@ -37,7 +37,7 @@ def wiring_fault(geometry: Geometry, arrays: Mapping[str, Tensor]) -> str | None
     alive = arrays.get("alive")
     if alive is not None and bool((theta[~alive] != 0).any()):
         return "theta must be 0 in places that are empty"
-    kept = [arrays.get(name) for name in CONSTRAINTS]
+    kept = (arrays.get("fan_caps"), arrays.get("column_signs"))
     fault = constraint_fault(geometry, code, colptr, bool(arrays["sign_bound"]), *kept)
     if fault:
         return fault

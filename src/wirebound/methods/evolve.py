@@ -207,6 +207,9 @@ class Evolve(Method):
             )
         return dict(wiring.watch)
 
+    def holds(self) -> list[tuple[str, list[Tensor], str]]:
+        return [("signs at birth", list(self.signs), "K × one byte")]
+
     def state_dict(self) -> dict[str, Any]:
         state = {"steps": self.steps, "born": [born.clone() for born in self.bridge.born]}
         if self.signs:

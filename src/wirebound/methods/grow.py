@@ -114,25 +114,25 @@ def best_of_blocks(
     """The ``count`` positions of these layers with the highest scores that are not ``taken``, where there is room."""
     best = Best(count, taken)
     for layer, first, gradient in gradient_blocks(growth, layers, block):
-        last, n_out = first + len(gradient), gradient.shape[1]
-        scores = _scores(growth.wiring, layer, first, last, gradient)
+        n_out, width = gradient.shape
+        scores = _scores(growth.wiring, layer, first, gradient)
         if room is not None:
-            scores = scores * room.open_cells(layer, first, last)
-        best.offer(growth.wiring.geometry.position_start[layer] + first * n_out, scores.reshape(-1))
+            scores = scores * room.open_cells(layer, first, first + width)
+        best.offer(growth.wiring.geometry.position_start[layer] + first * n_out, scores)
     return best
 
 
-def _scores(wiring: Wiring, layer: int, first: int, last: int, gradient: Tensor) -> Tensor:
+def _scores(wiring: Wiring, layer: int, first: int, gradient: Tensor) -> Tensor:
     """|∂E/∂w|, or for neurons with a sign only what would let a weight of that sign grow."""
     if wiring.column_signs is None:
         return gradient.abs()
-    start = wiring.geometry.column_start[layer]
-    signs = wiring.column_signs[start + first : start + last, None].to(gradient.dtype)
+    start = wiring.geometry.column_start[layer] + first
+    signs = wiring.column_signs[start : start + gradient.shape[1]].to(gradient.dtype)
     return torch.where(signs == 0, gradient.abs(), (-signs * gradient).clamp(min=0))
 
 
 def gradient_blocks(growth: Growth, layers: range, block: int) -> Iterator[tuple[int, int, Tensor]]:
-    """∂E/∂w of all weights of these layers, in blocks: (layer, first column, [columns, n_out])."""
+    """∂E/∂w of all weights of these layers, in blocks: (layer, first column, [n_out, columns])."""
     together = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     geometry, theta = growth.wiring.geometry, growth.wiring.theta
     for layer in layers:
@@ -147,10 +147,10 @@ def gradient_blocks(growth: Growth, layers: range, block: int) -> Iterator[tuple
             for source in sources[1:]:
                 gradient = gradient + source.block(first, last)
             if together:
-                gradient = gradient.contiguous()
+                gradient = gradient.clone(memory_format=torch.contiguous_format)  # it may be a view of someone's
                 dist.all_reduce(gradient)
                 gradient /= dist.get_world_size()
-            yield layer, first, gradient.t()
+            yield layer, first, gradient
 
 
 class Best:
@@ -164,14 +164,16 @@ class Best:
         self.bound = 0.0  # what a score must exceed
 
     def offer(self, first: int, scores: Tensor) -> None:
-        """Scores of the positions from ``first`` on; they are overwritten."""
-        edges = torch.tensor([first, first + scores.numel()], device=scores.device)
-        start, end = torch.searchsorted(self.taken, edges).tolist()
-        scores[self.taken[start:end] - first] = 0
-        new = torch.nonzero(scores > self.bound).view(-1)
-        if not new.numel():
+        """Scores of some columns, [n_out, columns], whose positions begin at ``first``."""
+        rows, columns = torch.nonzero(scores > self.bound, as_tuple=True)
+        positions = first + columns * scores.shape[0] + rows
+        # Few are left by now, but for the first block; only they are put into the order of positions.
+        positions, order = positions.sort()
+        new = ~_are_in(positions, self.taken)
+        positions, values = positions[new], scores[rows, columns][order][new]
+        if not positions.numel():
             return
-        positions, values = torch.cat([self.positions, first + new]), scores[new]
+        positions = torch.cat([self.positions, positions])
         if self.scores is not None:
             values = torch.cat([self.scores, values])
         if values.numel() > self.count:
@@ -180,3 +182,10 @@ class Best:
         self.positions, self.scores = positions, values
         if values.numel() == self.count:
             self.bound = float(values.min())
+
+
+def _are_in(values: Tensor, known: Tensor) -> Tensor:
+    """Whether each value is one of the sorted ``known``."""
+    if not known.numel():
+        return torch.zeros_like(values, dtype=torch.bool)
+    return known[torch.searchsorted(known, values).clamp(max=known.numel() - 1)] == values

@@ -89,6 +89,8 @@ def require_wirings(method: str, model: nn.Module) -> list[Wiring]:
     if not found:
         raise ValueError(f"{method} needs a sparse model, but model (={type(model).__name__}) has no sparse layer: "
                          "call wb.sparsify(model, ...) first")
+    for wiring in found:
+        wiring.watch = None  # what a method before this one wanted to see would pile up
     return found
 
 

@@ -48,7 +48,7 @@ class RigL(Evolve):
         until: int | None = None,
         scope: str = "layer",
     ) -> None:
-        share = fraction if until is None else cosine(fraction, until)
+        curve = fraction if until is None else cosine(fraction, until)
         super().__init__(
-            model, optimizer, drop=Magnitude(), grow=Gradient(), when=Every(every, share, until), scope=scope
+            model, optimizer, drop=Magnitude(), grow=Gradient(), when=Every(every, curve, until), scope=scope
         )

@@ -24,7 +24,7 @@ from torch import nn, optim
 from wirebound.methods.drop import SmallestOfEachSign
 from wirebound.methods.evolve import Evolve
 from wirebound.methods.grow import Random
-from wirebound.methods.when import Every
+from wirebound.methods.when import Every, check_share
 
 
 class SET(Evolve):
@@ -48,6 +48,7 @@ class SET(Evolve):
         scope: str = "layer",
         newborn_scale: float = 0.0,
     ) -> None:
+        check_share("zeta", zeta)
         super().__init__(
             model,
             optimizer,

@@ -23,12 +23,13 @@ class Every:
 
     Args:
         every: steps between replacements.
-        share: share of the connections to replace, in [0, 1]: a number, or a function of the step, which counts from 1.
+        fraction: share of the connections to replace, in [0, 1]: a number, or a function of the step, which counts
+            from 1.
         until: the step from which on nothing is replaced any more.
     """
 
     every: int
-    share_of: float | Curve = 0.3
+    fraction: float | Curve = 0.3
     until: int | None = None
 
     def __post_init__(self) -> None:
@@ -36,14 +37,14 @@ class Every:
             raise ValueError(f"every (={self.every}) must be >= 1")
         if self.until is not None and self.until < 0:
             raise ValueError(f"until (={self.until}) must be >= 0")
-        if not callable(self.share_of):
-            check_share("share", self.share_of)
+        if not callable(self.fraction):
+            check_share("fraction", self.fraction)
 
     def share(self, step: int) -> float:
         """The share of the connections to replace in this step."""
         if step % self.every or (self.until is not None and step >= self.until):
             return 0.0
-        return check_share("share", self.share_of(step)) if callable(self.share_of) else self.share_of
+        return check_share("fraction", self.fraction(step)) if callable(self.fraction) else self.fraction
 
 
 def check_share(name: str, value: float) -> float:
@@ -60,7 +61,7 @@ class _Falling:
     until: int
 
     def __post_init__(self) -> None:
-        check_share("share", self.first)
+        check_share("fraction", self.first)
         if self.until < 1:
             raise ValueError(f"until (={self.until}) must be >= 1")
 
@@ -82,23 +83,23 @@ class _Power(_Falling):
         return self.first * self.left(step) ** self.power
 
 
-def constant(share: float) -> Curve:
+def constant(fraction: float) -> Curve:
     """The same share for ever."""
-    return lambda step: share
+    return lambda step: fraction
 
 
-def cosine(share: float, until: int) -> Curve:
-    """share · (1 + cos(π t / until)) / 2: along half a cosine to 0, RigL's own."""
-    return _Cosine(share, until)
+def cosine(fraction: float, until: int) -> Curve:
+    """fraction · (1 + cos(π t / until)) / 2: along half a cosine to 0, RigL's own."""
+    return _Cosine(fraction, until)
 
 
-def linear(share: float, until: int) -> Curve:
-    """share · (1 − t / until): in a straight line to 0."""
-    return _Power(share, until)
+def linear(fraction: float, until: int) -> Curve:
+    """fraction · (1 − t / until): in a straight line to 0."""
+    return _Power(fraction, until)
 
 
-def inverse_power(share: float, until: int, power: float = 3.0) -> Curve:
-    """share · (1 − t / until)^power; the cube is the curve of gradual magnitude pruning (Zhu and Gupta 2018)."""
+def inverse_power(fraction: float, until: int, power: float = 3.0) -> Curve:
+    """fraction · (1 − t / until)^power; the cube is the curve of gradual magnitude pruning (Zhu and Gupta 2018)."""
     if not (math.isfinite(power) and power > 0):
         raise ValueError(f"power (={power}) must be a finite number > 0")
-    return _Power(share, until, power)
+    return _Power(fraction, until, power)

@@ -90,10 +90,10 @@ class Room:
         self.occupied = self.occupied[self.occupied != position]
 
     def open_cells(self, layer: int, first: int, last: int) -> Tensor:
-        """Whether rows of columns first .. last of a layer have room on both sides: [last - first, n_out]."""
+        """Whether cells of columns first .. last of a layer have room on both sides: [n_out, last - first]."""
         start = self.geometry.column_start[layer]
         rows = slice(*self.geometry.row_start[layer : layer + 2])
-        return (self.outward[start + first : start + last] > 0)[:, None] & (self.inward[rows] > 0)[None, :]
+        return (self.inward[rows] > 0)[:, None] & (self.outward[start + first : start + last] > 0)[None, :]
 
     def draw(self, count: int, numbers: Numbers, layer: int | None = None) -> Tensor:
         """Add ``count`` connections one after another, each uniform over what is allowed then; those added.

@@ -170,6 +170,7 @@ class Wiring(nn.Module):
             require_room(constraints, self.layers, counts)
         self.register_buffer("fan_caps", None if fan_caps is None else fan_caps.to(device))
         self.register_buffer("column_signs", None if signs is None else signs.to(device))
+        self.constrained = fan_caps is not None or signs is not None  # fused steps do not know of them
 
     def _fill(self, positions: Tensor, negative: Tensor, theta: Tensor, counts: Sequence[int]) -> None:
         code, colptr = initial.build_index(self.geometry, positions, negative)
@@ -206,12 +207,6 @@ class Wiring(nn.Module):
     @property
     def connectivity(self) -> float:
         return self.budget / self.possible
-
-    @property
-    def constrained(self) -> bool:
-        """Whether neurons have caps or signs, which fused steps do not know of."""
-        buffers = self._buffers
-        return buffers["fan_caps"] is not None or buffers["column_signs"] is not None
 
     @property
     def nbytes(self) -> int:
