@@ -53,7 +53,7 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
     found = wirings(model)
     thetas = {id(w.theta) for w in found}
     others = [p for p in model.parameters() if id(p) not in thetas]
-    own = {id(t) for w in found for t in (w.code, w.colptr, w.initial_counts, w.identity, w.alive)}
+    own = {id(t) for w in found for t in w.buffers(recurse=False)}
     buffers = [b for b in model.buffers() if id(b) not in own]
     entries: list[Entry] = []
 
@@ -65,6 +65,7 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
     add("parameters θ", [w.theta for w in found], "K × one number")
     add("index", [w.code for w in found], "K × int32, row and sign")
     add("column pointers", [w.colptr for w in found], "one int64 for each input of each layer")
+    add("signs of neurons", [w.column_signs for w in found], "int8 for each input of each layer")
     add("gradients of θ", [w.theta.grad for w in found], "K × one number")
     if method is not None:
         state = method.optimizer.state

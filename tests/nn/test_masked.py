@@ -25,7 +25,11 @@ def masked(**options: object) -> nn.Sequential:
 WORDS = torch.tensor([[1, 2, 3], [4, 4, 19]])
 
 
-@pytest.mark.parametrize("include", ["0.weight", "0", nn.Embedding, [lambda name, module: name == "0"]], ids=str)
+@pytest.mark.parametrize(
+    "include",
+    ["0.weight", "0", nn.Embedding, [lambda name, module: name == "0"]],
+    ids=["parameter", "module", "type", "function"],
+)
 def test_a_module_or_its_parameter_can_be_named(include: object) -> None:
     model = wb.sparsify(network(), 0.3, include=include)
     (wiring,) = wb.wirings(model)

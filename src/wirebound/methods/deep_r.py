@@ -32,6 +32,7 @@ from wirebound.core.langevin import pull_and_push
 from wirebound.core.schedule import Rate, Scalar
 from wirebound.methods.bridge import Bridge
 from wirebound.methods.method import Method, StepInfo, require_parameters, require_wirings
+from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import Walk
 from wirebound.wiring import Wiring
 
@@ -50,6 +51,8 @@ def deep_r_step(
     shares: list[float] | None,
 ) -> tuple[list[int], list[int]]:
     """Algorithm 1 for one wiring, after torch has stepped the rest of the model; (born, died) of each layer."""
+    if wiring.constrained:
+        return _constrained_step(wiring, bridge, number, group, walks, step, rewire=rewire, shares=shares)
     theta = wiring.theta
     born, died = ops.step_(
         wiring.geometry,
@@ -69,6 +72,28 @@ def deep_r_step(
     )
     wiring.moved(born, died)
     return born, died
+
+
+def _constrained_step(
+    wiring: Wiring,
+    bridge: Bridge,
+    number: int,
+    group: dict[str, Any],
+    walks: list[Walk],
+    step: int,
+    *,
+    rewire: bool,
+    shares: list[float] | None,
+) -> tuple[list[int], list[int]]:
+    """The same where neurons have caps or signs: newborns are then drawn among the positions that keep them."""
+    theta, noise = wiring.theta, stream_of(Stream.NOISE, wiring.index)
+    rule, state = bridge.rule(number, group), bridge.state(number, group)
+    dead = ops.update_(
+        theta.detach(), theta.grad, rule, state, walks, wiring.seed, noise, step, sign_bound=True, clamp=not rewire
+    )
+    if not dead.numel():
+        return [0] * len(wiring.layers), [0] * len(wiring.layers)
+    return wiring.rewire_(dead, bridge.riders(number, group, step), step, shares)
 
 
 class DeepR(Method):

@@ -33,6 +33,9 @@ class Stream(IntEnum):
     SIGN = 5
     ORDER = 6
     OTHER = 7
+    DROP = 8
+    NEWBORN_WEIGHT = 9
+    COLUMN_SIGN = 10
 
 
 def stream_of(purpose: Stream, wiring_index: int, layer: int | None = None) -> int:
@@ -81,9 +84,12 @@ def words(seed: int, stream: int, step: int, count: int, device: torch.device, f
     return blocks.reshape(-1)[:count]
 
 
-def integers_below(n: int, seed: int, stream: int, step: int, count: int, device: torch.device) -> Tensor:
-    """``count`` integers of [0, n): 63 random bits modulo n, so no number is favoured by more than n / 2^63."""
-    w = words(seed, stream, step, 2 * count, device).view(-1, 2)
+def integers_below(
+    n: int, seed: int, stream: int, step: int, count: int, device: torch.device, first: int = 0
+) -> Tensor:
+    """``count`` integers of [0, n) from number ``first`` (even) of a stream: 63 random bits modulo n, so no number is
+    favoured by more than n / 2^63."""
+    w = words(seed, stream, step, 2 * count, device, first=2 * first).view(-1, 2)
     u63 = ((w[:, 1] << 32 | w[:, 0]) >> 1) & 0x7FFFFFFFFFFFFFFF
     return u63 % n
 

@@ -87,6 +87,9 @@ class TrainConfig:
     theta_min: float | None = _setting(None, "soft-deep-r: where dormant θ stop, < 0 (default: by connectivity)")
     rate: float = _setting(1e-5, "constant-rate: probability that a dormant connection is re-activated in a step")
     quality: float | None = _setting(None, "pruning: q of the paper, instead of connectivity")
+    fraction: float = _setting(0.3, "share of the connections that set (ζ) and rigl (α, at the start) replace at a time")
+    replace_every: int | None = _setting(None, "steps between replacements (default: an epoch for set, 100 for rigl)")
+    replace_until: float = _setting(0.75, "share of the run after which rigl replaces no more")
     seed: int = _setting(0, "decides connections, weights, noise and the order of the data")
     engine: str = _setting("auto", "fused native steps, ordinary modules, or whichever applies", choices=ENGINES)
     threads: int | None = _setting(None, "threads of torch and of the kernels (default: torch's)")
@@ -109,7 +112,7 @@ class TrainConfig:
         if self.connectivity is not None and not 0 < self.connectivity <= 1:
             raise ConfigError(f"connectivity (={self.connectivity}) must be in (0, 1]")
         self._at_least("budget", 1)
-        for name in ("epochs", "batch_size", "rewire_every", "threads", "checkpoint_every"):
+        for name in ("epochs", "batch_size", "rewire_every", "replace_every", "threads", "checkpoint_every"):
             self._at_least(name, 1)
         for name in ("validation", "l1", "noise", "weight_decay", "temperature", "seed", "checkpoint_seconds"):
             self._at_least(name, 0)
@@ -126,6 +129,9 @@ class TrainConfig:
                 raise ConfigError(f"{name} (={value}) must be a finite number > 0")
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"momentum (={self.momentum}) must be in [0, 1)")
+        for name in ("fraction", "replace_until"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} (={getattr(self, name)}) must be in [0, 1]")
         if any(size < 1 for size in self.hidden):
             raise ConfigError(f"hidden (={self.hidden}) must be sizes >= 1")
         return self

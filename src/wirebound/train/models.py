@@ -8,7 +8,17 @@ import torch
 from torch import nn, optim
 
 from wirebound.core import schedule
-from wirebound.methods import METHODS, ConstantRate, DeepR, L1Shrinkage, MagnitudePruning, Method, SoftDeepR
+from wirebound.methods import (
+    METHODS,
+    SET,
+    ConstantRate,
+    DeepR,
+    L1Shrinkage,
+    MagnitudePruning,
+    Method,
+    RigL,
+    SoftDeepR,
+)
 from wirebound.nn.sparsify import sparsify
 from wirebound.train.config import ConfigError, TrainConfig
 
@@ -109,4 +119,17 @@ def build_method(
             connectivity=config.connectivity,
             budget=config.budget,
         )
+    if kind in (SET, RigL):
+        return _build_rival(config, model, optimizer, per_epoch)
     return kind(model, optimizer)  # type: ignore[call-arg]
+
+
+def _build_rival(
+    config: TrainConfig, model: nn.Module, optimizer: optim.Optimizer, per_epoch: int | None
+) -> Method:
+    steps = None if per_epoch is None else per_epoch * config.epochs
+    if config.method == "set":
+        # Not after the last step: its newborns would never be trained.
+        return SET(model, optimizer, zeta=config.fraction, every=config.replace_every or per_epoch or 100, until=steps)
+    until = None if steps is None else max(1, round(config.replace_until * steps))
+    return RigL(model, optimizer, fraction=config.fraction, every=config.replace_every or 100, until=until)
