@@ -10,7 +10,7 @@ static ConvPlan<T> inward_plan(const ConvShape& shape, const ConvPanel& panel, c
     ConvPlan<T> plan;
     plan.rows = shape.in_channels * shape.phases();
     plan.group_rows = shape.group_in * shape.phases();
-    plan.chunk = chunk_channels(shape.group_out, slab, plan.rows, connections);
+    plan.chunk = chunk_channels(shape.group_out, slab, panel.channel, plan.rows, connections);
     plan.chunks = (shape.group_out + plan.chunk - 1) / plan.chunk;
     plan.chunk_stride = plan.chunk * panel.channel;
     plan.group_stride = shape.group_out * panel.channel;
@@ -56,7 +56,7 @@ static void conv_backward(const wb_conv* conv, const T* x, const T* dy, T* dx, T
     T* const sums = reinterpret_cast<T*>(plans + inward_bytes + outward_bytes);
     const Outward<T> way_out{shape, x_panel, outward};
     if (dx != nullptr)
-        fill_plan(shape, layer, Inward<T>{shape, dy_panel, inward, top, left}, inward, plans);
+        fill_plan(shape, layer, Inward<T>(shape, dy_panel, inward, top, left), inward, plans);
     if (dtheta != nullptr) {
         fill_plan(shape, layer, way_out, outward, plans + inward_bytes);
         std::memset(sums, 0, sums_bytes);

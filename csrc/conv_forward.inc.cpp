@@ -32,7 +32,7 @@ static ConvPlan<T> outward_plan(const ConvShape& shape, const ConvPanel& panel, 
     ConvPlan<T> plan;
     plan.rows = shape.out_channels;
     plan.group_rows = shape.group_out;
-    plan.chunk = chunk_channels(shape.group_in, slab, plan.rows, connections);
+    plan.chunk = chunk_channels(shape.group_in, slab, shape.phases() * panel.channel, plan.rows, connections);
     plan.chunks = (shape.group_in + plan.chunk - 1) / plan.chunk;
     plan.chunk_stride = plan.chunk * shape.phases() * panel.channel;
     plan.group_stride = shape.group_in * shape.phases() * panel.channel;

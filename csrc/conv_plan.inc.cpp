@@ -30,12 +30,13 @@ constexpr int64_t kChunkBytes = 20 << 10;
 // Connections that a cell should have on average, so that loading and storing its sums does not weigh.
 constexpr int64_t kCellConnections = 8;
 
-// Input channels of a chunk; `slab` bytes of each are read.
-static int64_t chunk_channels(int64_t channels, int64_t slab, int64_t rows, int64_t connections) {
+// Input channels of a chunk; `slab` bytes of each are read, and it takes `span` numbers of the panel.
+static int64_t chunk_channels(int64_t channels, int64_t slab, int64_t span, int64_t rows, int64_t connections) {
     if (channels <= 1) return 1;
     int64_t chunk = std::max<int64_t>(1, kChunkBytes / std::max<int64_t>(1, slab));
     const int64_t per_row = std::max<int64_t>(1, connections / std::max<int64_t>(1, rows));
     chunk = std::min(channels, std::max(chunk, kCellConnections * channels / per_row));
+    chunk = std::clamp<int64_t>(INT32_MAX / span, 1, chunk);  // offsets are 32 bits
     const int64_t chunks = (channels + chunk - 1) / chunk;
     return (channels + chunks - 1) / chunks;
 }
@@ -80,18 +81,23 @@ struct Inward {  // from dy to dx
     const ConvPanel& panel;
     const ConvPlan<T>& plan;
     int64_t top, left;  // as in pack_output
+    std::vector<std::pair<int64_t, int64_t>> starts;  // of each row: what its number adds to cells and offsets
 
+    Inward(const ConvShape& shape_, const ConvPanel& panel_, const ConvPlan<T>& plan_, int64_t top_, int64_t left_)
+        : shape(shape_), panel(panel_), plan(plan_), top(top_), left(left_) {
+        starts.reserve(static_cast<size_t>(shape.out_channels));
+        for (int64_t group = 0; group < shape.groups; ++group) {
+            for (int64_t row = 0; row < shape.group_out; ++row)
+                starts.emplace_back(row / plan.chunk * plan.rows + group * plan.group_rows,
+                                    row % plan.chunk * panel.channel);
+        }
+    }
     WB_INLINE auto column(int64_t channel, int64_t ky, int64_t kx) const {
-        const int64_t phases = shape.phases(), phase = shape.y.phase(ky) * shape.x.phases + shape.x.phase(kx);
+        const int64_t cell = channel * shape.phases() + shape.y.phase(ky) * shape.x.phases + shape.x.phase(kx);
         const int64_t offset = (top + shape.y.first_place() - shape.y.shift(ky)) * panel.row +
                                (left + shape.x.first_place() - shape.x.shift(kx)) * shape.images;
-        const int64_t in = channel * phases + phase, group_in = shape.group_in * phases, group_out = shape.group_out;
-        const int64_t chunk = plan.chunk, rows = plan.rows, step = panel.channel;
-        const bool one_group = shape.groups == 1;
-        return [=](int64_t row) {
-            const int64_t group = one_group ? 0 : row / group_out, within = row - group * group_out;
-            const int64_t cell = within / chunk * rows + group * group_in + in;
-            return std::pair<int64_t, int64_t>(cell, within % chunk * step + offset);
+        return [cell, offset, from = starts.data()](int64_t row) {
+            return std::pair<int64_t, int64_t>(from[row].first + cell, from[row].second + offset);
         };
     }
 };

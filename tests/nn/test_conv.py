@@ -171,7 +171,7 @@ def test_training_keeps_the_budget_and_learns():
 
 
 @pytest.mark.usefixtures("implementation")
-def test_copies_and_files():
+def test_copies_and_files(tmp_path):
     model = Net()
     x, _ = task(4)
     expected = model(x)
@@ -183,6 +183,7 @@ def test_copies_and_files():
     torch.save(model, file)
     file.seek(0)
     assert torch.equal(torch.load(file, weights_only=False)(x), expected)
+    wb.save(tmp_path / "net.safetensors", model=model)
     other = Net()
     for wiring in wb.wirings(other):
         with torch.no_grad():
@@ -190,6 +191,11 @@ def test_copies_and_files():
     assert not torch.equal(other(x), expected)
     other.load_state_dict(model.state_dict())
     assert torch.equal(other(x), expected)
+    third = Net()
+    with torch.no_grad():
+        third.third.wiring.theta.zero_()
+    wb.load(tmp_path / "net.safetensors", model=third)
+    assert torch.equal(third(x), expected)
 
 
 @pytest.mark.usefixtures("implementation")

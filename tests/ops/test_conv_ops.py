@@ -68,7 +68,7 @@ def test_equals_dense_autograd(implementation, case, batch):
     compare(layer, torch.randn(batch, c_in, height, width, dtype=torch.float64, generator=generator), 1e-11)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_shape(implementation, data):
     groups = data.draw(st.integers(1, 3))
