@@ -36,6 +36,8 @@ static void recurrent_forward(const wb_recurrent* task, int threads) {
             sums[gru && gate == 2 ? 3 : gate] += static_cast<const T*>(job.bias_hh)[gate * job.n_hidden + unit];
         }
     }
+    if (job.kept != nullptr)
+        prefer_large_pages(job.kept, static_cast<size_t>(job.batch * job.steps * kKept * job.n_hidden) * sizeof(T));
     threads = recurrent_threads(job, matrices.connections(), threads);
     parallel_for(threads, (job.batch + widest<T>() - 1) / widest<T>(), [&](int64_t number) {
         const Stretch<T> run = stretch_of<T>(job, number);

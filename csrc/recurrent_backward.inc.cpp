@@ -27,6 +27,7 @@ static void backward_units(const wb_recurrent& job, const BackwardPanels<typenam
     for (int64_t unit = 0; unit < job.n_hidden; ++unit) {
         const T* cell = slot + unit * kKept * W;
         const T* before = slot_before ? slot_before + unit * kKept * W : nullptr;
+        if (before) prefetch_unit<Panel>(before);
         const T* h_0 = p.h_0 + unit * W;
         const T* state_before = before ? before + 4 * W : (Gru ? p.h_0 : p.c_0) + unit * W;
         T* sums = p.sums + unit * kSums * W;

@@ -1,7 +1,26 @@
 // The forward pass of a panel of sequences through time. A step reads its sources (x of the step, h of the step before)
 // from a panel that stays in the first cache, and writes what it keeps in one stream.
 
-// c and h of one unit from its four sums, which become what is kept.
+// What is done to a sum before it is kept.
+enum class After { nothing, sigmoid, tanh };
+
+// One of the four sums of a unit, `cell` its place among what is kept.
+template <class Panel, After after>
+WB_INLINE void make_sum(const LinksBySum<typename Panel::Number>& by_sum, int64_t number,
+                        const typename Panel::Number* bias, const typename Panel::Number* sources,
+                        typename Panel::Number* cell) {
+    using T = typename Panel::Number;
+    typename Panel::V sum[Panel::vectors];
+    sum_links<Panel>(by_sum.links + by_sum.first[number], by_sum.links + by_sum.first[number + 1], bias[number], sources,
+                     sum);
+    for (int k = 0; k < Panel::vectors; ++k) {
+        if constexpr (after == After::sigmoid) sum[k] = sigmoid_of<T, Panel::Bytes>(sum[k]);
+        if constexpr (after == After::tanh) sum[k] = tanh_of<T, Panel::Bytes>(sum[k]);
+        Panel::put(cell, k, sum[k]);
+    }
+}
+
+// c and h of one unit from i, f, g, o.
 template <class Panel, bool Masked>
 WB_INLINE void lstm_unit(typename Panel::Number* cell, const typename Panel::Number* c_before,
                          const typename Panel::Number* h_before, typename Panel::Number* h,
@@ -9,42 +28,33 @@ WB_INLINE void lstm_unit(typename Panel::Number* cell, const typename Panel::Num
     using T = typename Panel::Number;
     using V = typename Panel::V;
     constexpr int64_t W = Panel::W;
-    constexpr int Bytes = Panel::Bytes;
-    for (int n = 0; n < Panel::vectors; ++n) {
-        const V i = sigmoid_of<T, Bytes>(Panel::get(cell, n)), f = sigmoid_of<T, Bytes>(Panel::get(cell + W, n));
-        const V g = tanh_of<T, Bytes>(Panel::get(cell + 2 * W, n)), o = sigmoid_of<T, Bytes>(Panel::get(cell + 3 * W, n));
-        const V before = Panel::get(c_before, n);
+    for (int k = 0; k < Panel::vectors; ++k) {
+        const V i = Panel::get(cell, k), f = Panel::get(cell + W, k);
+        const V g = Panel::get(cell + 2 * W, k), o = Panel::get(cell + 3 * W, k), before = Panel::get(c_before, k);
         V c = f * before + i * g;
-        V out = o * tanh_of<T, Bytes>(c);
+        V out = o * tanh_of<T, Panel::Bytes>(c);
         if constexpr (Masked) {
-            const auto running = load<Bits<T>, Bytes>(mask + n * Panel::lanes);
+            const auto running = load<Bits<T>, Panel::Bytes>(mask + k * Panel::lanes);
             c = Panel::choose(running, c, before);
-            out = Panel::choose(running, out, Panel::get(h_before, n));
+            out = Panel::choose(running, out, Panel::get(h_before, k));
         }
-        Panel::put(cell, n, i);
-        Panel::put(cell + W, n, f);
-        Panel::put(cell + 2 * W, n, g);
-        Panel::put(cell + 3 * W, n, o);
-        Panel::put(cell + 4 * W, n, c);
-        Panel::put(h, n, out);
+        Panel::put(cell + 4 * W, k, c);
+        Panel::put(h, k, out);
     }
 }
 
+// n and h of one unit from r, z and n's two parts.
 template <class Panel, bool Masked>
 WB_INLINE void gru_unit(typename Panel::Number* cell, const typename Panel::Number* h_before,
                         typename Panel::Number* h, const Bits<typename Panel::Number>* mask) {
     using T = typename Panel::Number;
     using V = typename Panel::V;
     constexpr int64_t W = Panel::W;
-    constexpr int Bytes = Panel::Bytes;
     for (int k = 0; k < Panel::vectors; ++k) {
-        const V r = sigmoid_of<T, Bytes>(Panel::get(cell, k)), z = sigmoid_of<T, Bytes>(Panel::get(cell + W, k));
-        const V n = tanh_of<T, Bytes>(Panel::get(cell + 2 * W, k) + r * Panel::get(cell + 3 * W, k));
-        const V before = Panel::get(h_before, k);
+        const V r = Panel::get(cell, k), z = Panel::get(cell + W, k), before = Panel::get(h_before, k);
+        const V n = tanh_of<T, Panel::Bytes>(Panel::get(cell + 2 * W, k) + r * Panel::get(cell + 3 * W, k));
         V out = n + z * (before - n);
-        if constexpr (Masked) out = Panel::choose(load<Bits<T>, Bytes>(mask + k * Panel::lanes), out, before);
-        Panel::put(cell, k, r);
-        Panel::put(cell + W, k, z);
+        if constexpr (Masked) out = Panel::choose(load<Bits<T>, Panel::Bytes>(mask + k * Panel::lanes), out, before);
         Panel::put(cell + 2 * W, k, n);
         Panel::put(cell + 4 * W, k, out);
         Panel::put(h, k, out);
@@ -53,22 +63,22 @@ WB_INLINE void gru_unit(typename Panel::Number* cell, const typename Panel::Numb
 
 // One step: `sources` are x and h before it, h goes to `h`.
 template <class Panel, bool Gru, bool Masked>
-static void forward_step(const wb_recurrent& job, const LinksBySum<typename Panel::Number>& by_sum,
+static void forward_step(const wb_recurrent& job, const LinksBySum<typename Panel::Number> by_sum,
                          const typename Panel::Number* bias, const typename Panel::Number* sources,
                          const typename Panel::Number* c_before, int64_t c_stride, typename Panel::Number* slot,
                          typename Panel::Number* h, const Bits<typename Panel::Number>* mask) {
     using T = typename Panel::Number;
     constexpr int64_t W = Panel::W;
+    constexpr After third = Gru ? After::nothing : After::tanh, fourth = Gru ? After::nothing : After::sigmoid;
+    const int64_t hidden = job.n_hidden;
     const T* h_before = sources + job.n_in * W;
-    const int64_t* first = by_sum.first;
-    for (int64_t unit = 0; unit < job.n_hidden; ++unit) {
+    for (int64_t unit = 0; unit < hidden; ++unit) {
         T* cell = slot + unit * kKept * W;
-        for (int64_t gate = 0; gate < kSums; ++gate) {
-            typename Panel::V sum[Panel::vectors];
-            const int64_t number = unit * kSums + gate;
-            sum_links<Panel>(by_sum.links + first[number], by_sum.links + first[number + 1], bias[number], sources, sum);
-            for (int i = 0; i < Panel::vectors; ++i) Panel::put(cell + gate * W, i, sum[i]);
-        }
+        prefetch_unit<Panel>(cell);
+        make_sum<Panel, After::sigmoid>(by_sum, unit * kSums, bias, sources, cell);
+        make_sum<Panel, After::sigmoid>(by_sum, unit * kSums + 1, bias, sources, cell + W);
+        make_sum<Panel, third>(by_sum, unit * kSums + 2, bias, sources, cell + 2 * W);
+        make_sum<Panel, fourth>(by_sum, unit * kSums + 3, bias, sources, cell + 3 * W);
         if constexpr (Gru) gru_unit<Panel, Masked>(cell, h_before + unit * W, h + unit * W, mask);
         else lstm_unit<Panel, Masked>(cell, c_before + unit * c_stride, h_before + unit * W, h + unit * W, mask);
     }

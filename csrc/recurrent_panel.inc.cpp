@@ -49,6 +49,14 @@ struct Stretch {
 // Values that a step keeps for each hidden unit: the four sums after their functions, and c (LSTM) or h (GRU) after it.
 constexpr int64_t kKept = 5;
 
+// What is kept is larger than the caches, and both passes stream through it: this many units ahead it is fetched.
+constexpr int64_t kUnitsAhead = 6;
+
+template <class Panel>
+WB_INLINE void prefetch_unit(const typename Panel::Number* cell) {
+    prefetch<kKept * Panel::PanelBytes>(reinterpret_cast<uintptr_t>(cell + kUnitsAhead * kKept * Panel::W));
+}
+
 // Samples that what is kept has room for: whole panels, the last one as narrow as it may be.
 template <class T>
 static int64_t widest() {

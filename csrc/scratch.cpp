@@ -1,5 +1,6 @@
 #include "scratch.h"
 
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -42,6 +43,16 @@ void* scratch(Scratch kind, size_t bytes) {
     Buffer& buffer = buffers[static_cast<int>(kind)];
     if (buffer.size < bytes) buffer.grow(bytes);
     return buffer.data;
+}
+
+void prefer_large_pages(void* data, size_t bytes) {
+#if defined(__linux__)
+    const uintptr_t first = (reinterpret_cast<uintptr_t>(data) + kHugePage - 1) / kHugePage * kHugePage;
+    const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / kHugePage * kHugePage;
+    if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+#else
+    (void)data, (void)bytes;
+#endif
 }
 
 }  // namespace wb

@@ -12,4 +12,8 @@ enum class Scratch { panel, columns, cursors, stack, lines, connections, recurre
 // same kind again.
 void* scratch(Scratch kind, size_t bytes);
 
+// Asks for large pages where memory that has not been written yet allows them: the first write to each page costs
+// microseconds, more than the work of a recurrent layer on it.
+void prefer_large_pages(void* data, size_t bytes);
+
 }  // namespace wb

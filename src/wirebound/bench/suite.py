@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from wirebound.bench import conv, limits, linear, machine, rewire, scale, scaling, step, update
+from wirebound.bench import conv, limits, linear, machine, recurrent, rewire, scale, scaling, step, update
 from wirebound.bench.picture import draw
 from wirebound.bench.results import Section, Settings
 from wirebound.bench.text import markdown
@@ -16,6 +16,7 @@ from wirebound.bench.text import markdown
 SECTIONS: dict[str, Callable[[Settings], Section]] = {
     "linear": linear.measure,
     "conv": conv.measure,
+    "lstm": recurrent.measure,
     "update": update.measure,
     "rewire": rewire.measure,
     "step": step.measure,
