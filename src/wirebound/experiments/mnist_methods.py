@@ -39,8 +39,8 @@ COMMON: dict[str, Any] = {
     "data": "mnist",
     "hidden": [300, 100],
     "bias": True,
-    "epochs": 10,
-    "batch_size": 20,
+    "epochs": 12,
+    "batch_size": 100,
     "schedule": "cosine",
     "final_lr": 0.001,
     "init": "sparse-fan-in",
@@ -48,15 +48,15 @@ COMMON: dict[str, Any] = {
 }
 # The grid of each method; a method that is not in METHODS yet is left out.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
-    "deep-r": {"lr": (0.7, 1.4), "l1": (1e-5, 3e-5, 1e-4)},
-    "fixed": {"lr": (0.2, 0.7, 1.4)},
-    "set": {"lr": (0.2, 0.7), "fraction": (0.1, 0.3)},
-    "rigl": {"lr": (0.2, 0.7), "fraction": (0.1, 0.3)},
-    "constant-rate": {"lr": (1.4,), "l1": (1e-5, 1e-4), "rate": (1e-5, 1e-4, 1e-3)},
-    "pruning": {"lr": (0.1, 0.3), "weight_decay": (0.0, 1e-5, 1e-4)},
-    "dense": {"lr": (0.1, 0.3)},
-    "soft-deep-r": {"lr": (0.7,), "l1": (1e-5, 1e-4), "aim": (0.0003, 0.001, 0.003, 0.007, 0.015, 0.03, 0.06)},
-    "l1-shrinkage": {"lr": (0.1, 0.3), "l1": tuple(10 ** (-n / 2) for n in (4, 5, 6, 7, 8))},
+    "deep-r": {"lr": (1.0, 2.0), "l1": (2e-5, 1e-4, 3e-4)},
+    "fixed": {"lr": (0.3, 1.0, 2.0)},
+    "set": {"lr": (0.3, 1.0), "fraction": (0.1, 0.3)},
+    "rigl": {"lr": (0.3, 1.0), "fraction": (0.1, 0.3)},
+    "constant-rate": {"lr": (2.0,), "l1": (5e-5, 2e-4), "rate": (1e-5, 1e-4)},
+    "pruning": {"lr": (0.3, 1.0), "weight_decay": (0.0, 1e-4)},
+    "dense": {"lr": (0.3, 1.0)},
+    "soft-deep-r": {"lr": (1.0,), "l1": (1e-5, 1e-4), "aim": (0.0003, 0.001, 0.003, 0.007, 0.015, 0.03, 0.06)},
+    "l1-shrinkage": {"lr": (0.3, 1.0), "l1": tuple(10 ** (-n / 2) for n in (5, 6, 7, 8, 9))},
 }
 SCANNED = ("soft-deep-r", "l1-shrinkage")
 
