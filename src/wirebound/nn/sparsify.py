@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +17,7 @@ from wirebound.nn.stack import with_runs
 from wirebound.ops import philox
 from wirebound.ops.layout import Geometry
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.wiring import Allocation, LayerShape, Wiring, allocate
+from wirebound.wiring import Allocation, Constraints, LayerShape, Wiring, allocate
 
 SCOPES = ("global", "layer")
 KEEPS = (None, "largest", "random")
@@ -53,6 +53,7 @@ def sparsify(
     keep: str | None = None,
     init: str = "dense-fan-in",
     gain: float = 1.0,
+    constraints: Constraints | None = None,
     seed: int = 0,
     device: torch.device | str | None = None,
 ) -> nn.Module:
@@ -76,6 +77,7 @@ def sparsify(
         keep: ``None`` draws connections and weights anew; ``"largest"`` or ``"random"`` keeps entries of the dense
             weights that the model has.
         init, gain: scale of newly drawn weights (``wiring/init.py``).
+        constraints: caps on the fan-in and fan-out of neurons and signs that belong to them, by layer name or for all.
         seed: decides everything that is drawn.
         device: where to put a model that is on ``meta``.
     """
@@ -87,13 +89,19 @@ def sparsify(
     matrices = [matrix for candidate in candidates for matrix in candidate.matrices]
     shapes = [shape for candidate in candidates for shape in candidate.shapes]
     counts = allocate(
-        [s.name for s in shapes], [(s.n_out, s.n_in) for s in shapes], allocation, connectivity, budget
+        [s.name for s in shapes],
+        [(s.n_out, s.n_in) for s in shapes],
+        allocation,
+        connectivity,
+        budget,
+        capacities=None if constraints is None else _capacities(constraints, shapes),
     )
     groups = [list(range(len(shapes)))] if scope == "global" else [[i] for i in range(len(shapes))]
     slots: list[Slot] = []
     for index, group in enumerate(groups):
         members = [(matrices[i].weight, shapes[i], counts[i]) for i in group]
-        wiring = _wire(members, keep, init, gain, seed, index, device)
+        limits = None if constraints is None else constraints.for_layers([shapes[i] for i in group])
+        wiring = _wire(members, keep, init, gain, limits, seed, index, device)
         slots += [(wiring, part) for part in range(len(group))]
     replacement: dict[int, nn.Module] = {}
     for candidate in candidates:
@@ -193,6 +201,7 @@ def _wire(
     keep: str | None,
     init: str,
     gain: float,
+    constraints: Constraints | None,
     seed: int,
     index: int,
     device: torch.device | str | None,
@@ -209,7 +218,15 @@ def _wire(
     if keep is None:
         target = torch.device("cpu" if device is None else device) if on_meta else first.device
         return Wiring(
-            shapes, counts, seed=seed, index=index, init=init, gain=gain, device=target, dtype=first.dtype
+            shapes,
+            counts,
+            seed=seed,
+            index=index,
+            init=init,
+            gain=gain,
+            constraints=constraints,
+            device=target,
+            dtype=first.dtype,
         )
     if on_meta:
         raise ValueError(f"keep (={keep!r}) needs the dense weights of the model, but they are on the meta device")
@@ -220,7 +237,20 @@ def _wire(
         chosen = _kept(dense, count, keep, seed, index, part)
         positions.append(geometry.position_start[part] + chosen)
         weights.append(dense[chosen])
-    return Wiring.from_connections(shapes, torch.cat(positions), torch.cat(weights), seed=seed, index=index)
+    return Wiring.from_connections(
+        shapes, torch.cat(positions), torch.cat(weights), seed=seed, index=index, constraints=constraints
+    )
+
+
+def _capacities(constraints: Constraints, shapes: list[LayerShape]) -> list[int]:
+    """What the layers have room for; refuses names of layers that do not exist."""
+    known = {shape.name for shape in shapes}
+    for setting in ("max_fan_in", "max_fan_out", "dale"):
+        value = getattr(constraints, setting)
+        unknown = sorted(set(value) - known) if isinstance(value, Mapping) else []
+        if unknown:
+            raise ValueError(f"{setting} names layer {unknown[0]!r}, which must be one of {', '.join(sorted(known))}")
+    return [constraints.capacity(shape) for shape in shapes]
 
 
 def _kept(dense: Tensor, count: int, keep: str, seed: int, index: int, part: int) -> Tensor:

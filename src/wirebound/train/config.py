@@ -94,6 +94,9 @@ class TrainConfig:
     theta_min: float | None = _setting(None, "soft-deep-r: where dormant θ stop, < 0 (default: by connectivity)")
     rate: float = _setting(1e-5, "constant-rate: probability that a dormant connection is re-activated in a step")
     quality: float | None = _setting(None, "pruning: q of the paper, instead of connectivity")
+    max_fan_in: int | None = _setting(None, "most connections of an output neuron (sparse methods)")
+    max_fan_out: int | None = _setting(None, "most connections of an input neuron (sparse methods)")
+    dale: float | None = _setting(None, "share of the input neurons that are excitatory, the others inhibiting")
     seed: int = _setting(0, "decides connections, weights, noise and the order of the data")
     engine: str = _setting("auto", "fused native steps, ordinary modules, or whichever applies", choices=ENGINES)
     threads: int | None = _setting(None, "threads of torch and of the kernels (default: torch's)")
@@ -122,6 +125,13 @@ class TrainConfig:
         self._at_least("budget", 1)
         for name in ("epochs", "batch_size", "rewire_every", "replace_every", "threads", "checkpoint_every"):
             self._at_least(name, 1)
+        for name in ("max_fan_in", "max_fan_out", "dale"):
+            if getattr(self, name) is not None and METHODS[self.method].plain:
+                raise ConfigError(f"{name} (={getattr(self, name)}) must not be given for {self.method}, which has no wiring")
+        self._at_least("max_fan_in", 1)
+        self._at_least("max_fan_out", 1)
+        if self.dale is not None and not 0 <= self.dale <= 1:
+            raise ConfigError(f"dale (={self.dale}) must be in [0, 1]")
         for name in ("validation", "l1", "noise", "weight_decay", "temperature", "seed", "checkpoint_seconds"):
             self._at_least(name, 0)
         self._at_least("quality", 0)

@@ -21,6 +21,7 @@ from wirebound.methods import (
 )
 from wirebound.nn.sparsify import sparsify
 from wirebound.train.config import ConfigError, TrainConfig
+from wirebound.wiring import Constraints
 from wirebound.wiring.budget import read_allocation
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
@@ -51,8 +52,13 @@ def build_model(config: TrainConfig, inputs: int, classes: int) -> nn.Module:
         allocation=read_allocation(config.allocation),
         init=config.init,
         gain=config.gain,
+        constraints=_constraints(config),
         seed=config.seed,
     )
+
+
+def _constraints(config: TrainConfig) -> Constraints | None:
+    return Constraints(config.max_fan_in, config.max_fan_out, config.dale) or None
 
 
 def build_optimizer(config: TrainConfig, model: nn.Module) -> optim.Optimizer:
