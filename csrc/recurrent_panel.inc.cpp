@@ -54,7 +54,7 @@ constexpr int64_t kUnitsAhead = 6;
 
 template <class Panel>
 WB_INLINE void prefetch_unit(const typename Panel::Number* cell) {
-    prefetch<kKept * Panel::PanelBytes>(reinterpret_cast<uintptr_t>(cell + kUnitsAhead * kKept * Panel::W));
+    prefetch<kKept * Panel::PanelBytes>(reinterpret_cast<uintptr_t>(cell) + kUnitsAhead * kKept * Panel::PanelBytes);
 }
 
 // Samples that what is kept has room for: whole panels, the last one as narrow as it may be.

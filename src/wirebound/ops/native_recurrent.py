@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from wirebound.ops import structs
+from wirebound.ops import spare_memory, structs
 from wirebound.ops.native import address, functions
 from wirebound.ops.recurrence import Kept, Recurrence, RecurrentGradients, WatchedGradients
 
@@ -15,7 +15,6 @@ _FORWARD = functions("wb_recurrent_forward")
 _BACKWARD = functions("wb_recurrent_backward")
 _KINDS = {"lstm": 0, "gru": 1}
 _PANEL_BYTES = (32, 64, 128)  # of a feature, csrc/layer.inc.cpp
-_LARGE_PAGE = 2 << 20  # bytes
 _KEPT = 5  # numbers for each hidden unit, sequence and step
 # Which of a unit's four sums each gate adds to, of W_ih and of W_hh (csrc/recurrent_links.inc.cpp).
 _SUMS = {"lstm": ([0, 1, 2, 3], [0, 1, 2, 3]), "gru": ([0, 1, 2], [0, 1, 3])}
@@ -31,15 +30,6 @@ def _room(batch: int, size: int) -> int:
     widest = _PANEL_BYTES[-1] // size
     whole, rest = divmod(batch, widest)
     return whole * widest + next((bytes_ // size for bytes_ in _PANEL_BYTES if bytes_ // size >= rest), 0) * bool(rest)
-
-
-def _memory(like: Tensor, count: int) -> Tensor:
-    """Room for so many numbers, if they are many then from the start of a large page on (``prefer_large_pages``)."""
-    size = like.element_size()
-    if count * size < 2 * _LARGE_PAGE:
-        return like.new_empty(count)
-    whole = like.new_empty(count + _LARGE_PAGE // size)  # what is never touched takes no memory
-    return whole[-whole.data_ptr() % _LARGE_PAGE // size :][:count]
 
 
 def _task(cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None) -> structs.Recurrent:
@@ -72,7 +62,7 @@ def recurrent_forward(cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | No
     c_0 = None if c_0 is None else c_0.contiguous()
     steps, batch, _ = x.shape
     h_n, c_n = torch.empty_like(h_0), None if c_0 is None else torch.empty_like(c_0)
-    kept = _memory(x, _room(batch, x.element_size()) * steps * _KEPT * cell.hidden) if keep else None
+    kept = spare_memory.take(x, _room(batch, x.element_size()) * steps * _KEPT * cell.hidden) if keep else None
     task = _task(cell, x, h_0, c_0)
     task.y, task.y_time, task.y_sample = y.data_ptr(), y.stride(0), y.stride(1)
     task.h_n, task.c_n, task.kept = h_n.data_ptr(), address(c_n), address(kept)
