@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from wirebound.cli import bench, data, demo, info, report, sweep, train
+from wirebound.cli import bench, data, demo, export, info, report, sweep, train
 from wirebound.data import DataError, DataUnavailable
 from wirebound.distributed import RanksDifferError
 from wirebound.report import ReportError
@@ -34,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"wirebound {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (train, sweep, demo, report, bench, data, info):
+    for module in (train, sweep, demo, report, export, bench, data, info):
         module.add_parser(commands)
     return parser
 
