@@ -61,6 +61,9 @@ def _plain_stack(model: nn.Module) -> list[dict[str, Any]] | None:
     modules = list(model._modules.items())
     if len({id(module) for _, module in modules}) < len(modules):
         return None  # a module used twice
+    sparse = [(id(module.wiring), module.part) for _, module in modules if isinstance(module, SparseLinear)]
+    if len(set(sparse)) < len(sparse):
+        return None  # two modules with the same connections
     for name, module in modules:
         kind = None if module is None else PLAIN.get(type(module))
         if kind is None or (isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) != (1, -1)):

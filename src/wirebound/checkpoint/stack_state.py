@@ -50,7 +50,7 @@ def _build(document: dict[str, Any], entries: Mapping[str, Entry]) -> nn.Module:
     if not isinstance(stack, list) or not all(isinstance(item, dict) for item in stack):
         raise CheckpointError("its stack must be a list of modules")
     wirings = [_wiring(item, entries) for item in _list(section.get("wirings"), "wirings")]
-    owned: set[int] = set()
+    taken: set[tuple[int, int]] = set()  # (wiring, part) of the layers so far
     modules: dict[str, nn.Module] = {}
     for item in stack:
         name, kind = item.get("name"), item.get("type")
@@ -58,7 +58,7 @@ def _build(document: dict[str, Any], entries: Mapping[str, Entry]) -> nn.Module:
             raise CheckpointError(f"the name of a module (={str(name)[:40]!r}) must be a text of its own without dots")
         if kind not in _TYPES:
             raise CheckpointError(f"the type of module {name!r} (={str(kind)[:40]!r}) must be one of {sorted(_TYPES)}")
-        modules[name] = _module(name, kind, item, wirings, owned, entries)
+        modules[name] = _module(name, kind, item, wirings, taken, entries)
     model = nn.Sequential()
     for name, module in modules.items():
         model.add_module(name, module)
@@ -70,7 +70,7 @@ def _module(
     kind: str,
     item: dict[str, Any],
     wirings: list[Wiring],
-    owned: set[int],
+    taken: set[tuple[int, int]],
     entries: Mapping[str, Entry],
 ) -> nn.Module:
     bias = bool(item.get("bias"))
@@ -90,8 +90,10 @@ def _module(
     shape = wiring.layers[part]
     if bias and (f"{name}.bias" not in entries or entries[f"{name}.bias"].shape != (shape.n_out,)):
         raise CheckpointError(f"layer {name!r} must have {shape.n_out} biases")
-    owner = number not in owned
-    owned.add(number)
+    if (number, part) in taken:
+        raise CheckpointError(f"layer {name!r} must have a part of its wiring for itself")
+    owner = all(number != other for other, _ in taken)
+    taken.add((number, part))
     return SparseLinear(shape.n_in, shape.n_out, bias, wiring=wiring, part=part, owner=owner)
 
 

@@ -81,11 +81,14 @@ class Network:
     def possible(self) -> int:
         return sum(layer.n_out * layer.n_in for layer in self.layers)
 
-    def forward(self, x: np.ndarray) -> np.ndarray:
-        """Outputs for inputs [examples, features], computed by SciPy from the connections."""
-        y = np.asarray(x, dtype=np.float32)
+    def forward(self, x: np.ndarray, dtype: type = np.float32) -> np.ndarray:
+        """Outputs for inputs [examples, features], computed by SciPy from the connections.
+
+        The output of an example does not depend on which others are with it, to the last bit.
+        """
+        y = np.asarray(x, dtype=dtype)
         for layer in self.layers:
-            y = (layer.matrix() @ y.T).T
+            y = (layer.matrix().astype(dtype) @ np.ascontiguousarray(y.T)).T
             y = layer.activate(y if layer.bias is None else y + layer.bias)
         return y
 

@@ -57,7 +57,7 @@ def open_source(path: Path) -> Source:
 
 def _open_run(folder: Path) -> Source:
     if not (folder / MODEL).exists() or not (folder / "summary.json").exists():
-        hint = " it is an unfinished run: go on with wirebound train --resume" if folder.suffix == ".partial" else ""
+        hint = "; it is unfinished: go on with wirebound train --resume" if folder.suffix == ".partial" else ""
         raise ExportError(f"{folder} is not a finished run: it must hold {MODEL} and summary.json{hint}")
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
