@@ -40,6 +40,7 @@ SEEDS = (0, 1, 2)
 COLUMNS = 2000
 ROWS = 300
 TEST_ROWS = 2000
+GRID: dict[str, list[Any]] = {"budget": [300, 1000], "l1": [0.1, 0.3, 0.7, 0.9]}  # of DEEP R
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +121,7 @@ def _search(model: Any, grid: dict[str, list[Any]], table: Wide, seed: int) -> A
 
 
 def _deep_r(table: Wide, seed: int) -> tuple[np.ndarray, float, dict[str, Any]]:
-    grid = {"budget": [300, 1000], "l1": [0.1, 0.3, 0.7, 0.9]}
-    found = _search(DeepRClassifier((20,), random_state=seed), grid, table, seed)
+    found = _search(DeepRClassifier((20,), random_state=seed), GRID, table, seed)
     return found.best_estimator_.feature_importances_, found.score(table.test_x, table.test_y), found.best_params_
 
 

@@ -86,7 +86,7 @@ class Network:
 
         The output of an example does not depend on which others are with it, to the last bit.
         """
-        y = np.asarray(x, dtype=dtype)
+        y: np.ndarray = np.asarray(x, dtype=dtype)
         for layer in self.layers:
             y = (layer.matrix().astype(dtype) @ np.ascontiguousarray(y.T)).T
             y = layer.activate(y if layer.bias is None else y + layer.bias)

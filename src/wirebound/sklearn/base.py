@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import numbers
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -125,7 +124,7 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
     def _config(self, examples: int, inputs: int, outputs: int) -> TrainConfig:
         """The settings as those of a run, which checks them."""
         sizes = self.hidden_layer_sizes
-        hidden = [int(sizes)] if isinstance(sizes, numbers.Integral) else [int(size) for size in sizes]
+        hidden = [int(size) for size in (sizes if isinstance(sizes, Iterable) else (sizes,))]
         batch = min(32, examples) if self.batch_size is None else int(self.batch_size)
         epochs = self.epochs
         if epochs is None:
