@@ -75,7 +75,7 @@ def test_data_list_and_verify():
     assert _run("data", "verify", "digits").returncode == 0
 
 
-@pytest.mark.parametrize("command", ["train", "report", "data", "info", "demo", "bench", "sweep"])
+@pytest.mark.parametrize("command", ["train", "report", "export", "data", "info", "demo", "bench", "sweep"])
 def test_every_command_has_help(command):
     done = _run(command, "--help")
     assert done.returncode == 0

@@ -23,6 +23,13 @@ from wirebound.wiring import LayerShape, Wiring
 _TYPES: dict[str, type[nn.Module]] = {name: kind for kind, name in PLAIN.items()}
 
 
+def holds_stack(path: Path) -> bool:
+    """Whether a file says which network it holds."""
+    with Container(path) as file:
+        model = check_document(file.document).get("model")
+    return isinstance(model, dict) and "stack" in model
+
+
 def load_model(path: Path) -> nn.Module:
     """The model in a file, built from what the file says about it. Nothing in the file is executed.
 

@@ -9,8 +9,7 @@ from torch import nn
 
 from wirebound.checkpoint import load
 from wirebound.checkpoint.container import Container
-from wirebound.checkpoint.keep import check_document
-from wirebound.export.errors import ExportError
+from wirebound.checkpoint.stack_state import holds_stack
 from wirebound.export.source import Source, open_source
 from wirebound.ledger import ledger
 from wirebound.nn.part import sparse_layers, wirings
@@ -25,16 +24,10 @@ _ELSEWHERE = (
 
 def model_card(path: Path) -> list[tuple[str, str]]:
     """What is known of the model in a run folder or a file, as (what, text)."""
-    if path.is_file() and not _describes_itself(path):
+    if path.is_file() and not holds_stack(path):
         return _file_card(path)
     source = open_source(path)
     return [*_network(source.model), *_training(source), *_result(source), *_bytes(source)]
-
-
-def _describes_itself(path: Path) -> bool:
-    with Container(path) as file:
-        model = check_document(file.document).get("model")
-    return isinstance(model, dict) and "stack" in model
 
 
 def _file_card(path: Path) -> list[tuple[str, str]]:
@@ -122,6 +115,4 @@ def _bytes(source: Source) -> list[tuple[str, str]]:
 
 
 def _percent(part: int, whole: int) -> str:
-    if whole == 0:
-        raise ExportError("a layer must have possible connections")
     return f"{100 * part / whole:.3g} %"

@@ -10,8 +10,8 @@ from typing import Any
 from torch import nn
 
 from wirebound import data as datasets
-from wirebound.checkpoint import load
-from wirebound.checkpoint.stack_state import load_model
+from wirebound.checkpoint import CheckpointError, load
+from wirebound.checkpoint.stack_state import holds_stack, load_model
 from wirebound.data import Dataset, DataUnavailable
 from wirebound.export.errors import ExportError
 from wirebound.train.config import TrainConfig, make_config
@@ -62,8 +62,12 @@ def _open_run(folder: Path) -> Source:
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         config = make_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        if holds_stack(folder / MODEL):
+            return Source(folder / MODEL, load_model(folder / MODEL), config, summary)
         layers = summary["layers"]
         inputs, classes = int(layers[0]["shape"][1]), int(layers[-1]["shape"][0])
+    except CheckpointError:
+        raise  # it says which file and what
     except (OSError, ValueError, RecursionError, LookupError, TypeError) as error:
         raise ExportError(f"{folder} is not a finished run: {error}") from error
     model = build_model(config, inputs, classes)
