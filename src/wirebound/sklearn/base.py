@@ -16,6 +16,7 @@ from torch import Tensor
 
 from wirebound.export.network import Layer, Network, read_network
 from wirebound.methods import Method
+from wirebound.nn.part import wirings
 from wirebound.ops import philox
 from wirebound.ops.philox import Stream
 from wirebound.sklearn.compat import validate
@@ -45,7 +46,7 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
     budget : their number. With neither, a tenth of the possible ones, but at least 500 (or all).
     method : ``"deep-r"``, ``"fixed"``, ``"dense"``, or another method of ``wirebound train``.
     epochs : passes over the data; ``None`` takes as many as make about 1,500 steps, between 5 and 200.
-    batch_size : examples in a step; ``None`` takes 32, or all if there are fewer.
+    batch_size : examples in a step, or all if there are fewer; ``None`` takes 32.
     optimizer, learning_rate, schedule, final_lr, momentum, weight_decay : as in ``wirebound train``; the learning rate
         falls from ``learning_rate`` to ``final_lr`` times that.
     l1, temperature, rewire_every, newborns : of DEEP R. With Adam, whose steps are about as long as the learning rate,
@@ -125,7 +126,7 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
         """The settings as those of a run, which checks them."""
         sizes = self.hidden_layer_sizes
         hidden = [int(size) for size in (sizes if isinstance(sizes, Iterable) else (sizes,))]
-        batch = min(32, examples) if self.batch_size is None else int(self.batch_size)
+        batch = 32 if self.batch_size is None else int(self.batch_size)
         epochs = self.epochs
         if epochs is None:
             epochs = min(max(round(STEPS / -(-examples // max(1, batch))), EPOCHS[0]), EPOCHS[1])
@@ -156,9 +157,9 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
         self._method: Method = build_method(config, model, build_optimizer(config, model))
         self._settings = config
         self.model_ = model
-        self.budget_ = sum(layer.possible for layer in self._method.shapes) if config.method == "dense" else sum(
-            int(p.numel()) for name, p in model.named_parameters() if name.endswith("theta")
-        )
+        found = wirings(model)
+        shapes = self._method.shapes
+        self.budget_ = sum(w.budget for w in found) if found else sum(shape.possible for shape in shapes)
         self.n_iter_ = 0
         self.loss_curve_: list[float] = []
 
