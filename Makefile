@@ -25,8 +25,11 @@ $(VENV)/.installed-dev: $(BIN)/python $(SOURCES)
 demo: setup
 	$(BIN)/wirebound demo --out runs/demo
 
-# Everything: style, types, the kernels under sanitizers, the tests.
-test: setup-dev lint types sanitize quick
+# Everything: style, types, the kernels under sanitizers, the tests. Side by side what does not need all cores.
+test:
+	$(MAKE) --jobs 2 setup-dev sanitize
+	$(MAKE) --jobs 2 lint types
+	$(MAKE) quick
 
 lint: setup-dev
 	$(BIN)/ruff check src tests benchmarks examples setup.py

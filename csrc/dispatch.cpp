@@ -65,6 +65,21 @@ WB_LINEAR(float, f32)
 WB_LINEAR(double, f64)
 #undef WB_LINEAR
 
+// ---- conv ----------------------------------------------------------------------------------------------------------
+
+#define WB_CONV(T, name)                                                                                              \
+    void wb_conv_forward_##name(const wb_conv* conv, const T* x, T* y, const int64_t* colptr, const int32_t* code,    \
+                                const T* theta, const T* bias, int threads) {                                         \
+        table().conv_forward_##name(conv, x, y, colptr, code, theta, bias, threads);                                  \
+    }                                                                                                                 \
+    void wb_conv_backward_##name(const wb_conv* conv, const T* x, const T* dy, T* dx, T* dtheta,                      \
+                                 const int64_t* colptr, const int32_t* code, const T* theta, int threads) {           \
+        table().conv_backward_##name(conv, x, dy, dx, dtheta, colptr, code, theta, threads);                          \
+    }
+WB_CONV(float, f32)
+WB_CONV(double, f64)
+#undef WB_CONV
+
 // ---- random --------------------------------------------------------------------------------------------------------
 
 void wb_words(uint64_t seed, uint32_t stream, uint64_t step, int64_t n, uint32_t* out) {

@@ -37,6 +37,7 @@ namespace WB_ISA {
 #include "simd.h"
 
 #include "linear.inc.cpp"
+#include "conv.inc.cpp"
 #include "random.inc.cpp"
 #include "update.inc.cpp"
 #include "rewire.inc.cpp"
@@ -48,6 +49,7 @@ static KernelTable make_table() {
     KernelTable table;
     table.isa = WB_STRING(WB_ISA);
     fill_linear(table);
+    fill_conv(table);
     fill_random(table);
     fill_update(table);
     fill_rewire(table);

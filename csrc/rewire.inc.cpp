@@ -30,10 +30,10 @@ struct RewireScratch {
     std::vector<RewireLayer> layers;
     std::vector<int64_t> dead_columns, ranks, positions, dormant;
     std::vector<Newborn> newborns;
-    std::vector<Segment> left, right;
-    std::vector<int64_t> keys;
-    std::vector<int32_t> source, survivors, columns, change;
-    std::vector<char> alive, gathered;
+    std::vector<Segment> left, right, pieces;
+    std::vector<int64_t> keys, places;
+    std::vector<int32_t> columns, change;
+    std::vector<char> gathered;
 };
 
 struct RewireTask {

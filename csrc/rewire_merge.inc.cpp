@@ -1,16 +1,15 @@
 // Rewiring when many connections are replaced at once: survivors and newborns are two sorted lists that merge.
 //
-// The other way (rewire.inc.cpp) pays for each event, this one for each connection, without a branch that depends on
-// where the events are, and with scratch memory as long as a few arrays of the wiring. In a small network a tenth of
-// the connections may be replaced in a step.
+// The other way (rewire.inc.cpp) pays for each event, this one a little for each connection and less for each event,
+// with scratch memory as long as a few arrays of the wiring. In a small network a tenth of the connections may be
+// replaced in a step.
 //
-// By the rank formula, a newborn of rank r stands behind the survivors i with position_i - i <= r. So those differences
-// are the survivors' keys, the ranks are the newborns' keys, and a tie goes to the survivor.
+// By the rank formula, a newborn of rank r stands behind the survivors i with position_i - i <= r.
 
 constexpr int64_t kMergeBudget = int64_t{1} << 20;  // above, the scratch would be worth saving
 
 static bool worth_merging(const RewireTask& task, int64_t n_dead, int64_t columns) {
-    return task.budget <= kMergeBudget && n_dead * 64 > task.budget + columns;
+    return task.budget <= kMergeBudget && n_dead * 256 > task.budget + columns;
 }
 
 // How many died in each layer, by the column pointers of before.
@@ -36,67 +35,131 @@ static const int32_t* columns_of(const RewireTask& task, RewireScratch& scratch)
     return scratch.columns.data();
 }
 
-// Old index and key of each survivor, in order, with a key behind the last that no rank reaches.
-static void list_survivors(const RewireTask& task, const int64_t* dead, int64_t n_dead, const int32_t* columns,
-                           RewireScratch& scratch) {
-    scratch.alive.assign(static_cast<size_t>(task.budget), 1);
-    for (int64_t t = 0; t < n_dead; ++t) scratch.alive[static_cast<size_t>(dead[t])] = 0;
-    scratch.survivors.resize(static_cast<size_t>(task.budget) + 1);
-    scratch.keys.resize(static_cast<size_t>(task.budget) + 1);
-    int32_t* survivors = scratch.survivors.data();
-    int64_t* keys = scratch.keys.data();
-    int64_t i = 0;
+// The key of each connection, the dead included: its position less the survivors before it. Keys never fall, and a
+// newborn of rank r stands before the first connection whose key is above r.
+//
+// Between two dead the number of the dead is constant, so those stretches are done in vectors that may write over their
+// end: the next stretch writes over it again.
+template <class Key>
+static const Key* list_keys(const RewireTask& task, const int64_t* dead, int64_t n_dead, const int32_t* columns,
+                            RewireScratch& scratch) {
+    constexpr int64_t kLanes = 32 / static_cast<int64_t>(sizeof(Key));
+    scratch.keys.resize(static_cast<size_t>(task.budget + kLanes) * sizeof(Key) / sizeof(int64_t) + 1);
+    Key* keys = reinterpret_cast<Key*>(scratch.keys.data());
+    int64_t k = 0, t = 0;
     for (const RewireLayer& layer : scratch.layers) {
         const int64_t end = task.colptr[layer.first_column + layer.n_in];
         const int64_t base = layer.first_position - layer.first_column * layer.n_out;
-        for (int64_t k = task.colptr[layer.first_column]; k < end; ++k) {
-            survivors[i] = static_cast<int32_t>(k);
-            keys[i] = base + columns[k] * layer.n_out + row_of(task.code[k]) - i;
-            i += scratch.alive[static_cast<size_t>(k)];
+        const Key height = static_cast<Key>(layer.n_out);
+        while (k < end) {
+            const bool to_dead = t < n_dead && dead[t] < end;
+            const int64_t stop = to_dead ? dead[t] + 1 : end;
+            const Key shift = static_cast<Key>(base + t);
+            if constexpr (sizeof(Key) == 4) {
+                for (; k < stop && k + kLanes <= task.budget; k += kLanes) {
+                    const Vec<int32_t, 32> column = load<int32_t, 32>(columns + k), code = load<int32_t, 32>(task.code + k);
+                    const Vec<int32_t, 32> count = {0, 1, 2, 3, 4, 5, 6, 7};
+                    store<int32_t, 32>(keys + k, column * height + (code & INT32_MAX) - count +
+                                                     static_cast<int32_t>(shift - static_cast<Key>(k)));
+                }
+            }
+            for (; k < stop; ++k)
+                keys[k] = shift + static_cast<Key>(columns[k]) * height + static_cast<Key>(row_of(task.code[k])) -
+                          static_cast<Key>(k);
+            k = stop;
+            t += to_dead;
         }
     }
-    survivors[i] = 0;
-    keys[i] = std::numeric_limits<int64_t>::max();
+    return keys;
 }
 
-// Ranks within layers become ranks among all dormant positions, with one behind the last that no key reaches.
+// How many of n sorted keys are at most each of four ranks: searches without a branch, side by side.
+template <class Key>
+WB_INLINE void count_up_to(const Key* keys, int64_t n, const Key* ranks, int64_t* counts) {
+    const Key* at[4] = {keys, keys, keys, keys};
+    int64_t length = n;
+    while (length > 1) {
+        const int64_t half = length / 2;
+        for (int i = 0; i < 4; ++i) at[i] += half & -static_cast<int64_t>(at[i][half - 1] <= ranks[i]);
+        length -= half;
+    }
+    for (int i = 0; i < 4; ++i) counts[i] = at[i] - keys + (n > 0 && *at[i] <= ranks[i]);
+}
+
+// Ranks within layers become ranks among all dormant positions.
 static void count_ranks_through(const RewireTask& task, const int64_t* born, RewireScratch& scratch) {
     int64_t before = 0, t = 0;
     for (int64_t i = 0; i < task.layers; ++i) {
         for (const int64_t end = t + born[i]; t < end; ++t) scratch.ranks[static_cast<size_t>(t)] += before;
         before += scratch.dormant[static_cast<size_t>(i)];
     }
-    scratch.ranks.push_back(std::numeric_limits<int64_t>::max() - 1);
 }
 
-// Where each connection of the new order comes from (newborns: from anywhere), and the newborns with their targets.
-static void merge_newborns(const RewireTask& task, int64_t n_born, const int64_t* born, RewireScratch& scratch) {
-    scratch.source.resize(static_cast<size_t>(task.budget));
-    scratch.newborns.resize(static_cast<size_t>(n_born) + 1);
-    scratch.positions.resize(static_cast<size_t>(n_born));
-    int32_t* source = scratch.source.data();
-    Newborn* newborns = scratch.newborns.data();
-    const int64_t *ranks = scratch.ranks.data(), *keys = scratch.keys.data();
-    const int32_t* survivors = scratch.survivors.data();
-    int64_t i = 0, t = 0;
-    for (int64_t j = 0; j < task.budget; ++j) {
-        const bool is_new = ranks[t] < keys[i];
-        source[j] = survivors[i];
-        newborns[t].target = j;  // right when t moves on
-        t += is_new;
-        i += !is_new;
+// The connection, in the old order, before which each newborn stands.
+template <class Key>
+static void find_places(const RewireTask& task, const int64_t* dead, int64_t n_dead, int64_t n_born,
+                        const int32_t* columns, RewireScratch& scratch) {
+    const Key* keys = list_keys<Key>(task, dead, n_dead, columns, scratch);
+    scratch.places.resize(static_cast<size_t>(n_born) + 4);
+    for (int64_t t = 0; t < n_born; t += 4) {
+        Key ranks[4];
+        for (int64_t i = 0; i < 4; ++i)
+            ranks[i] = static_cast<Key>(scratch.ranks[static_cast<size_t>(std::min(t + i, n_born - 1))]);
+        count_up_to(keys, task.budget, ranks, scratch.places.data() + t);
     }
+}
+
+// Deaths and births in order: the stretches of survivors between them, and where the newborns come to stand.
+static void plan_pieces(const RewireTask& task, const int64_t* dead, int64_t n_dead, int64_t n_born,
+                        RewireScratch& scratch) {
+    scratch.pieces.resize(static_cast<size_t>(n_dead + n_born) + 1);
+    scratch.newborns.resize(static_cast<size_t>(n_born) + 1);
+    scratch.places[static_cast<size_t>(n_born)] = std::numeric_limits<int64_t>::max();
+    Segment* pieces = scratch.pieces.data();
+    Newborn* newborns = scratch.newborns.data();
+    const int64_t* places = scratch.places.data();
+    int64_t begin = 0, to = 0, d = 0, t = 0;
+    while (d + t < n_dead + n_born) {
+        const int64_t death = d < n_dead ? dead[d] : task.budget, birth = places[t];
+        const bool is_birth = birth <= death;
+        const int64_t end = is_birth ? birth : death;
+        *pieces = Segment{begin, end, to - begin};
+        pieces += end > begin;
+        to += end - begin;
+        newborns[t].target = to;  // right if this is its birth, written over if not
+        begin = end + !is_birth;
+        to += is_birth;
+        t += is_birth;
+        d += !is_birth;
+    }
+    *pieces = Segment{begin, task.budget, to - begin};
+    pieces += task.budget > begin;
+    scratch.pieces.resize(static_cast<size_t>(pieces - scratch.pieces.data()));
     scratch.newborns.resize(static_cast<size_t>(n_born));
-    t = 0;
+}
+
+// Column and row of each newborn: its position is its rank plus the survivors before it, which are all before its
+// target but the newborns.
+static void locate_newborns(const RewireTask& task, const int64_t* born, RewireScratch& scratch) {
+    scratch.positions.resize(scratch.newborns.size());
+    int64_t t = 0;
     for (int64_t l = 0; l < task.layers; ++l) {
         const RewireLayer& layer = scratch.layers[static_cast<size_t>(l)];
+        const double per_row = 1.0 / static_cast<double>(layer.n_out);
+        const bool exact = layer.n_in * layer.n_out < int64_t{1} << 52;  // positions are doubles without rounding
         for (const int64_t end = t + born[l]; t < end; ++t) {
-            // Its rank plus the survivors before it, which are all before its target but the newborns.
-            const int64_t position = ranks[t] + newborns[t].target - t;
-            const int64_t local = position - layer.first_position;
+            Newborn& newborn = scratch.newborns[static_cast<size_t>(t)];
+            const int64_t position = scratch.ranks[static_cast<size_t>(t)] + newborn.target - t;
             scratch.positions[static_cast<size_t>(t)] = position;
-            newborns[t].column = layer.first_column + local / layer.n_out;
-            newborns[t].code = static_cast<int32_t>(local % layer.n_out);
+            // A product instead of a division, which takes ten times as long; it may be off by one.
+            const int64_t local = position - layer.first_position;
+            int64_t column = exact ? static_cast<int64_t>(static_cast<double>(local) * per_row) : local / layer.n_out;
+            int64_t row = local - column * layer.n_out;
+            const int64_t off = (row >= layer.n_out) - (row < 0);
+            column += off;
+            row -= off * layer.n_out;
+            newborn.column = layer.first_column + column;
+            newborn.code = static_cast<int32_t>(row);
         }
     }
 }
@@ -112,15 +175,24 @@ static void recount_columns(const RewireTask& task, const int64_t* dead, int64_t
     for (int64_t c = 0; c < count; ++c) task.colptr[c + 1] += sum += scratch.change[static_cast<size_t>(c)];
 }
 
+// Into a second array, a vector at a time: a piece may be written over its end, because the next one follows there.
 template <class Element, class Value>
 static void gather_array(void* data, int64_t budget, RewireScratch& scratch, Value&& value) {
-    scratch.gathered.resize(static_cast<size_t>(budget) * sizeof(Element));
-    Element* to = reinterpret_cast<Element*>(scratch.gathered.data());
-    const Element* from = static_cast<const Element*>(data);
-    const int32_t* source = scratch.source.data();
-    for (int64_t j = 0; j < budget; ++j) to[j] = from[source[j]];
+    constexpr int64_t kSize = static_cast<int64_t>(sizeof(Element));
+    const int64_t bytes = budget * kSize;
+    scratch.gathered.resize(static_cast<size_t>(bytes) + 32);
+    char* gathered = scratch.gathered.data();
+    const char* from = static_cast<const char*>(data);
+    for (const Segment& piece : scratch.pieces) {
+        const int64_t begin = piece.begin * kSize, end = piece.end * kSize, shift = piece.shift * kSize;
+        if (end + 32 <= bytes)
+            for (int64_t i = begin; i < end; i += 32)
+                store<int32_t, 32>(gathered + i + shift, load<int32_t, 32>(from + i));
+        else std::memcpy(gathered + begin + shift, from + begin, static_cast<size_t>(end - begin));
+    }
+    Element* to = reinterpret_cast<Element*>(gathered);
     for (const Newborn& newborn : scratch.newborns) to[newborn.target] = static_cast<Element>(value(newborn));
-    std::memcpy(data, to, static_cast<size_t>(budget) * sizeof(Element));
+    std::memcpy(data, gathered, static_cast<size_t>(bytes));
 }
 
 static void gather_riders(const RewireTask& task, RewireScratch& scratch) {
@@ -141,9 +213,13 @@ static void gather_riders(const RewireTask& task, RewireScratch& scratch) {
 static void rewire_by_merging(const RewireTask& task, const int64_t* dead, int64_t n_dead, const int64_t* born,
                               RewireScratch& scratch) {
     const int32_t* columns = columns_of(task, scratch);
-    list_survivors(task, dead, n_dead, columns, scratch);
     count_ranks_through(task, born, scratch);
-    merge_newborns(task, n_dead, born, scratch);
+    const RewireLayer& last = scratch.layers.back();
+    if (last.first_position + last.n_in * last.n_out < INT32_MAX)
+        find_places<int32_t>(task, dead, n_dead, n_dead, columns, scratch);
+    else find_places<int64_t>(task, dead, n_dead, n_dead, columns, scratch);
+    plan_pieces(task, dead, n_dead, n_dead, scratch);
+    locate_newborns(task, born, scratch);
     add_signs(task, scratch);
     recount_columns(task, dead, n_dead, columns, scratch);
     gather_riders(task, scratch);

@@ -17,6 +17,12 @@ struct KernelTable {
     WB_FIELD(linear_backward_f32);
     WB_FIELD(linear_backward_f64);
 
+    // conv
+    WB_FIELD(conv_forward_f32);
+    WB_FIELD(conv_forward_f64);
+    WB_FIELD(conv_backward_f32);
+    WB_FIELD(conv_backward_f64);
+
     // random
     WB_FIELD(words);
     WB_FIELD(normals);

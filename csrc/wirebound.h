@@ -46,6 +46,33 @@ WB_API void wb_linear_backward_f64(const double* x, int64_t x_stride, const doub
                                    int64_t dx_stride, double* dtheta, int64_t batch, int64_t n_in, int64_t n_out,
                                    const int64_t* colptr, const int32_t* code, const double* theta, int threads);
 
+// ---- conv ----------------------------------------------------------------------------------------------------------
+// x, y, dx, dy are contiguous [batch, channels, height, width]. The layer view is that of the matrix [out_channels,
+// in_channels / groups * kernel height * kernel width]: column (c * kernel height + ky) * kernel width + kx.
+
+// A convolution of inputs of a certain size; pairs are height, width.
+typedef struct wb_conv {
+    int64_t batch, in_channels, out_channels, groups;  // groups divides both numbers of channels
+    int64_t in_size[2];
+    int64_t out_size[2];  // it says how many zeros follow the input, or how much of it is left out
+    int64_t kernel[2];
+    int64_t stride[2];
+    int64_t before[2];    // zeros before the input
+    int64_t dilation[2];
+} wb_conv;
+
+// y = x * W + bias; bias may be null.
+WB_API void wb_conv_forward_f32(const wb_conv* conv, const float* x, float* y, const int64_t* colptr,
+                                const int32_t* code, const float* theta, const float* bias, int threads);
+WB_API void wb_conv_forward_f64(const wb_conv* conv, const double* x, double* y, const int64_t* colptr,
+                                const int32_t* code, const double* theta, const double* bias, int threads);
+
+// The gradients to x and to theta at the active positions; either may be null. Both are overwritten.
+WB_API void wb_conv_backward_f32(const wb_conv* conv, const float* x, const float* dy, float* dx, float* dtheta,
+                                 const int64_t* colptr, const int32_t* code, const float* theta, int threads);
+WB_API void wb_conv_backward_f64(const wb_conv* conv, const double* x, const double* dy, double* dx, double* dtheta,
+                                 const int64_t* colptr, const int32_t* code, const double* theta, int threads);
+
 // ---- random --------------------------------------------------------------------------------------------------------
 // Philox4x32-10 with key = seed and counter = (block, step, stream); src/wirebound/ops/philox.py has the definitions.
 

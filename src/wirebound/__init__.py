@@ -13,31 +13,61 @@ from wirebound import distributed
 from wirebound.checkpoint import Checkpoint, CheckpointError, load, save
 from wirebound.core import schedule
 from wirebound.ledger import Ledger, ledger
-from wirebound.methods import DeepR, Dense, Fixed, LayerInfo, Method, StepInfo
-from wirebound.nn import SparseLinear, sparsify, to_dense, wirings
+from wirebound.methods import (
+    SET,
+    ConstantRate,
+    DeepR,
+    Dense,
+    Evolve,
+    Fixed,
+    L1Shrinkage,
+    LayerInfo,
+    MagnitudePruning,
+    Method,
+    RigL,
+    SoftDeepR,
+    StepInfo,
+    drop,
+    grow,
+    when,
+)
+from wirebound.nn import SparseConv1d, SparseConv2d, SparseLinear, sparsify, to_dense, wirings
 from wirebound.version import __version__
-from wirebound.wiring import Wiring, WiringError
+from wirebound.wiring import Constraints, Wiring, WiringError
 
 __all__ = [
+    "SET",
     "Checkpoint",
     "CheckpointError",
+    "ConstantRate",
+    "Constraints",
     "DeepR",
     "Dense",
+    "Evolve",
     "Fixed",
+    "L1Shrinkage",
     "LayerInfo",
     "Ledger",
+    "MagnitudePruning",
     "Method",
+    "RigL",
+    "SoftDeepR",
+    "SparseConv1d",
+    "SparseConv2d",
     "SparseLinear",
     "StepInfo",
     "Wiring",
     "WiringError",
     "__version__",
     "distributed",
+    "drop",
+    "grow",
     "ledger",
     "load",
     "save",
     "schedule",
     "sparsify",
     "to_dense",
+    "when",
     "wirings",
 ]

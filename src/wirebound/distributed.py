@@ -112,7 +112,7 @@ def fingerprint(found: list[Wiring], extra: int = 0) -> int:
     digest = hashlib.blake2b(digest_size=8)
     for wiring in found:
         digest.update(json.dumps([extra, wiring.seed, wiring.index, wiring.sign_bound]).encode())
-        for tensor in (wiring.theta, wiring.code, wiring.colptr):
+        for tensor in (wiring.theta, wiring.code, wiring.colptr, *(() if wiring.alive is None else (wiring.alive,))):
             digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return int.from_bytes(digest.digest(), "little", signed=True)
 
@@ -150,11 +150,12 @@ def _watch(ddp: DistributedDataParallel, found: list[Wiring], every: int) -> Non
 def _require_same_build(found: list[Wiring]) -> None:
     """Ranks whose arithmetic or shapes differ would drift apart, or hang in a collective: say so at once."""
     shapes = [[w.budget, [[s.n_out, s.n_in] for s in w.layers], str(w.theta.dtype)] for w in found]
+    kept = [[None if t is None else len(t) for t in (w.fan_caps, w.column_signs)] for w in found if w.constrained]
     about = {
         "wirebound": __version__,
         "torch": torch.__version__,
         "kernels": library.isa() or "none",
-        "wirings": hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:12],
+        "wirings": hashlib.sha256(json.dumps(shapes + kept).encode()).hexdigest()[:12],
         "connections": sum(w.budget for w in found),
     }
     everyone: list[dict[str, Any]] = [json.loads(text) for text in _gather(json.dumps(about))]
@@ -188,7 +189,8 @@ def _gather(text: str) -> list[str]:
 def _broadcast(wiring: Wiring) -> None:
     """The wiring of rank 0 everywhere; θ itself is a parameter, which DDP sends."""
     bound = torch.tensor([wiring.sign_bound])
-    for tensor in (wiring.code, wiring.colptr, wiring.initial_counts, wiring.identity, bound):
+    constraints = [tensor for tensor in (wiring.fan_caps, wiring.column_signs) if tensor is not None]
+    for tensor in (wiring.code, wiring.colptr, wiring.initial_counts, wiring.identity, bound, *constraints):
         sent = tensor.to(_device())
         dist.broadcast(sent, 0)
         tensor.copy_(sent)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from wirebound.methods.method import Method
-from wirebound.nn.part import wirings
+from wirebound.nn.masked import MaskedParameter
+from wirebound.nn.part import sparse_layers, wirings
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
     found = wirings(model)
     thetas = {id(w.theta) for w in found}
     others = [p for p in model.parameters() if id(p) not in thetas]
-    own = {id(t) for w in found for t in (w.code, w.colptr, w.initial_counts, w.identity)}
+    own = {id(t) for w in found for t in w.buffers(recurse=False)}
     buffers = [b for b in model.buffers() if id(b) not in own]
     entries: list[Entry] = []
 
@@ -64,6 +65,7 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
     add("parameters θ", [w.theta for w in found], "K × one number")
     add("index", [w.code for w in found], "K × int32, row and sign")
     add("column pointers", [w.colptr for w in found], "one int64 for each input of each layer")
+    add("signs of neurons", [w.column_signs for w in found], "int8 for each input of each layer")
     add("gradients of θ", [w.theta.grad for w in found], "K × one number")
     if method is not None:
         state = method.optimizer.state
@@ -76,8 +78,12 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
             add(f"optimiser state {name}", tensors, "K × one number")
         bridge = getattr(method, "bridge", None)
         if bridge is not None:
-            add("birth steps", list(bridge.born), "K × int32, for Adam's bias correction")
-    add("dense parameters", list(others), "biases, norms and layers that stay dense")
+            each = "one" if method.plain else "K ×"
+            add("birth steps", list(bridge.born), f"{each} int32, for Adam's bias correction")
+        for part, held, note in method.holds():
+            add(part, list(held), note)
+    plain = method is not None and method.plain
+    add("dense parameters", list(others), "all, zeros included" if plain else "biases, norms and layers that stay dense")
     add("gradients of dense parameters", [p.grad for p in others], "as long as the parameters")
     if method is not None:
         add(
@@ -85,5 +91,9 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
             [v for p in others for v in method.optimizer.state.get(p, {}).values() if isinstance(v, Tensor)],
             "as long as the parameters",
         )
+    masked = [layer for _, layer in sparse_layers(model) if isinstance(layer, MaskedParameter)]
+    if masked:
+        note = "of masked parameters, made in every pass: dense by nature, weight and gradient"
+        entries.append(Entry("dense weights in a pass", 2 * sum(layer.dense_bytes for layer in masked), note))
     add("buffers", list(buffers), "running statistics and the like")
     return Ledger(tuple(entries), sum(w.budget for w in found))

@@ -6,12 +6,34 @@ import pytest
 import torch
 
 from wirebound import ops
-from wirebound.bench import limits, rewire, scale, step, step_checks, update
+from wirebound.bench import conv, conv_memory, limits, rewire, scale, step, step_checks, update
 from wirebound.bench.examples import Examples
 from wirebound.bench.results import Settings, WrongAnswerError
 from wirebound.bench.workload import Problem, Workload
 
 TINY = Settings(seconds=0.001, rounds=2)
+
+
+def test_conv():
+    measurement = conv.measure_conv(conv.ConvWorkload(6, 3, 5, 0.3, 4), TINY)
+    assert measurement.workload == "3×3 6→6 on 5×5, 30 %, B 4"
+    assert set(measurement.times) == {"dense", "dense module", "masked module", "module", "kernel"}
+
+
+def test_conv_check_finds_a_difference(monkeypatch):
+    monkeypatch.setattr(ops, "conv2d_forward", lambda x, *others: x)
+    with pytest.raises(WrongAnswerError, match="y differs"):
+        conv.measure_conv(conv.ConvWorkload(6, 3, 5, 0.3, 4), TINY)
+
+
+def test_memory_of_convolutions():
+    network = conv_memory.Network(channels=16, layers=2, connectivity=0.1, size=4, batch=2)
+    (dense, sparse), _ = conv_memory.measure_memory(network, TINY)
+    assert dense.numbers["bytes kept, MB"] > 3 * sparse.numbers["bytes kept, MB"] > 0
+    for measurement in (dense, sparse):
+        assert measurement.numbers["peak RSS, MB"] >= measurement.numbers["peak RSS of imports, MB"] > 0
+    with pytest.raises(OSError, match="connectivity"):
+        conv_memory.run_process("sparse", conv_memory.Network(channels=2, connectivity=2.0), 1)
 
 
 def test_update():

@@ -32,6 +32,22 @@ def load_real(name: str) -> data.Dataset:
             pytest.skip(f"{name} cannot be reached from here: {error}")
 
 
+def load_real_sequences(name: str) -> data.SequenceDataset:
+    """As :func:`load_real`, for sets of sequences."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not os.environ.get("WIREBOUND_DATA") and BESIDE.is_dir():
+            patch.setenv("WIREBOUND_DATA", str(BESIDE))
+        try:
+            return data.load_sequences(name)
+        except data.DataUnavailable as error:
+            pytest.skip(f"{name} cannot be reached from here: {error}")
+
+
+@pytest.fixture(scope="session")
+def speech() -> data.SequenceDataset:
+    return load_real_sequences("speech")
+
+
 @pytest.fixture(scope="session")
 def mnist() -> data.Dataset:
     return load_real("mnist")

@@ -40,6 +40,13 @@ def convolutional():
     return wb.sparsify(model, connectivity=0.1, init="sparse-fan-in", seed=0)
 
 
+def constrained():
+    """Caps and signs of neurons, which rank 0 tells the others."""
+    kept = wb.Constraints(max_fan_in=30, max_fan_out=5, dale=0.5)
+    first = wb.SparseLinear(784, 64, budget=1800, constraints=kept, dtype=torch.float64, init="sparse-fan-in")
+    return nn.Sequential(first, nn.ReLU(), wb.SparseLinear(64, 10, budget=200, dtype=torch.float64))
+
+
 def _deep_r(model, optimizer):
     return wb.DeepR(model, optimizer, l1=1e-3, temperature=1e-6, newborns="share")
 
@@ -55,6 +62,8 @@ CASES = {
     ),
     "convolutional": (convolutional, (1, 28, 28), lambda p: torch.optim.Adam(p, lr=3e-3), _deep_r),
     "fixed": (perceptron, (784,), lambda p: torch.optim.SGD(p, lr=0.5), wb.Fixed),
+    "rigl": (perceptron, (784,), lambda p: torch.optim.SGD(p, lr=0.2), lambda m, o: wb.RigL(m, o, every=10)),
+    "constrained": (constrained, (784,), lambda p: torch.optim.SGD(p, lr=0.5), _deep_r),
 }
 
 

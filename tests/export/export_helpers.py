@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 import wirebound as wb
+from wirebound.wiring import LayerShape
+from wirebound.wiring.constraints import Constraints
 
 
 def small_network(kind: str) -> nn.Module:
@@ -28,10 +30,22 @@ def small_network(kind: str) -> nn.Module:
         return wb.sparsify(nn.Sequential(nn.Linear(20, 4)), connectivity=0.3)
     if kind == "empty-layer":
         return _with_biases(wb.sparsify(model, allocation=[40, 0, 20], scope="global"))
+    if kind == "constrained":
+        shapes = [LayerShape("0", 30, 20), LayerShape("2", 4, 30)]
+        wiring = wb.Wiring(shapes, [60, 20], constraints=Constraints(max_fan_in=6, max_fan_out=8, dale=0.8))
+        first, second = (
+            wb.SparseLinear(s.n_in, s.n_out, wiring=wiring, part=part, owner=part == 0) for part, s in enumerate(shapes)
+        )
+        return _with_biases(nn.Sequential(first, nn.ReLU(), second))
     scope = "layer" if kind == "layer-scope" else "global"
     model = wb.sparsify(model, connectivity=0.15, scope=scope, seed=5)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
-    method = wb.Fixed(model, optimizer) if kind == "fixed" else wb.DeepR(model, optimizer, l1=0.01)
+    if kind == "fixed":
+        method: wb.Method = wb.Fixed(model, optimizer)
+    elif kind == "empty-places":
+        method = wb.ConstantRate(model, optimizer, rate=1e-3, l1=0.05)
+    else:
+        method = wb.DeepR(model, optimizer, l1=0.01)
     for _ in range(20):  # rewired, with newborns of weight 0 among the connections
         nn.functional.cross_entropy(model(torch.randn(16, 20)), torch.randint(0, 4, (16,))).backward()
         method.step()
@@ -46,7 +60,8 @@ def _with_biases(model: nn.Module) -> nn.Module:
     return model
 
 
-RELU_KINDS = ("deep-r", "fixed", "no-bias", "layer-scope", "dense-head", "dense", "one-layer", "empty-layer", "wide")
+RELU_KINDS = ("deep-r", "fixed", "no-bias", "layer-scope", "dense-head", "dense", "one-layer", "empty-layer", "wide",
+              "constrained", "empty-places")  # fmt: skip
 KINDS = (*RELU_KINDS, "ends-with-relu", "tanh", "sigmoid")
 
 

@@ -11,8 +11,10 @@ import json
 import random
 import resource
 import signal
+import struct
 import tarfile
 import time
+import zipfile
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,9 +26,12 @@ from torch import nn
 
 import wirebound as wb
 from wirebound.data import DataError
+from wirebound.data.audio import read_audio
 from wirebound.data.content import read_members
 from wirebound.data.idx import parse_idx, read_idx
+from wirebound.data.phones_file import parse_phones
 from wirebound.data.sources import File
+from wirebound.data.timit import read_labels
 from wirebound.report.records import read_records
 from wirebound.train.config import ConfigError, make_config, read_settings
 from wirebound.train.engine import data_order
@@ -254,6 +259,103 @@ class RecordsTarget(Target):
         assert len(read_records(self.path).windows) <= len(made)
 
 
+class PhonesTarget(Target):
+    """Labelled speech in an .npz: mutated as it is, or an array of it mutated and packed again with a good checksum."""
+
+    errors = (DataError,)
+
+    def __init__(self, folder):
+        total, utterances = 60, 5
+        self.arrays = {
+            "mfcc": (np.arange(total * 13).reshape(total, 13) * 37 % 901 - 450).astype(np.int16),
+            "step": np.linspace(0.1, 0.4, 13).astype(np.float32),
+            "labels": (np.arange(total) % 3).astype(np.uint8),
+            "lengths": np.array([10, 5, 20, 1, 24], dtype=np.int32),
+            "classes": np.array(["AA", "B", "SIL"]),
+            "is_test": np.arange(utterances) % 3 == 2,
+            "utt": np.array([f"u{i}" for i in range(utterances)]),
+            "speaker": np.array([f"s{i % 2}" for i in range(utterances)]),
+        }
+        self.members = {f"{name}.npy": self._npy(array) for name, array in self.arrays.items()}
+        self.good = [self._zip(self.members, kind) for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)]
+
+    @staticmethod
+    def _npy(array):
+        raw = io.BytesIO()
+        np.lib.format.write_array(raw, array, allow_pickle=False)
+        return raw.getvalue()
+
+    @staticmethod
+    def _zip(members, kind=zipfile.ZIP_STORED):
+        raw = io.BytesIO()
+        with zipfile.ZipFile(raw, "w", kind) as archive:
+            for name, content in members.items():
+                archive.writestr(zipfile.ZipInfo(name), content, compress_type=kind)
+        return raw.getvalue()
+
+    def make(self, chance):
+        if chance.random() < 0.4:
+            return mutate_bytes(chance.choice(self.good), self.good, chance)
+        members = dict(self.members)
+        name = chance.choice(list(members))
+        raw = members[name]
+        # The header is as long as most of these arrays: mutate it or what follows.
+        part = chance.choice((raw[:128], raw[128:]))
+        changed = mutate_bytes(part, list(self.members.values()), chance)
+        members[name] = changed + raw[128:] if part == raw[:128] else raw[:128] + changed
+        return self._zip(members, chance.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)))
+
+    def read(self, made):
+        found = parse_phones(made, "speech", "input", "here", limit=100_000)
+        for x, lengths, y in found.batches(2, found.part("train")):
+            assert torch.isfinite(x).all()
+            assert int(lengths.max()) == x.shape[1]
+            assert int(y.max()) < found.classes
+
+
+class SphereTarget(Target):
+    """SPHERE and RIFF recordings, as TIMIT has them."""
+
+    errors = (DataError,)
+
+    def __init__(self, folder):
+        pytest.importorskip("soundfile")
+        self.path = folder / "SX1.WAV"
+        samples = (np.arange(500) * 31 % 4001 - 2000).astype("<i2").tobytes()
+        fields = "channel_count -i 1\nsample_count -i 500\nsample_rate -i 16000\nsample_n_bytes -i 2\n"
+        fields += "sample_byte_format -s2 01\nsample_sig_bits -i 16\nsample_coding -s3 pcm\nend_head\n"
+        header = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 1036, b"WAVE", b"fmt ", 16, 1, 1, 16000, 32000, 2, 16, b"data", 1000)
+        self.good = [f"NIST_1A\n   1024\n{fields}".encode().ljust(1024) + samples, header + samples]
+
+    def make(self, chance):
+        good = chance.choice(self.good)
+        at = 300 if chance.random() < 0.7 else len(good)
+        return mutate_bytes(good[:at], self.good, chance) + good[at:]
+
+    def read(self, made):
+        self.path.write_bytes(made)
+        assert 2 * len(read_audio(self.path)) <= len(made)
+
+
+class LabelsTarget(Target):
+    """The .PHN files of TIMIT."""
+
+    errors = (DataError,)
+
+    def __init__(self, folder):
+        self.path = folder / "SX1.PHN"
+        self.good = [b"0 800 h#\n800 2000 sh\n2000 2400 q\n2400 4000 ix\n4000 4800 h#\n", b"0 100 b\r\n100 200 d\r\n"]
+
+    def make(self, chance):
+        return mutate_bytes(chance.choice(self.good), self.good, chance)
+
+    def read(self, made):
+        self.path.write_bytes(made)
+        labels = read_labels(self.path, 30)
+        assert len(labels) == 30
+        assert -1 <= labels.min() <= labels.max() < 39
+
+
 # How many inputs each reader gets in the long target; the quick one takes a fortieth.
 COUNTS = {
     CheckpointTarget: 12_000,
@@ -266,6 +368,9 @@ COUNTS = {
     TomlTarget: 10_000,
     ArchiveTarget: 4_000,
     RecordsTarget: 8_000,
+    PhonesTarget: 12_000,
+    SphereTarget: 6_000,
+    LabelsTarget: 6_000,
 }
 
 

@@ -74,6 +74,22 @@ def test_every_method_optimiser_and_path(tmp_path, method, optimizer, engine):
         assert sum(r["rewired"] for r in content(tmp_path / "whole")[1] if r["kind"] == "epoch") > 0
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("method", ["soft-deep-r", "constant-rate", "l1-shrinkage", "pruning"])
+def test_methods_without_a_budget(tmp_path, method, optimizer):
+    settings = config(method=method, optimizer=optimizer, lr=GENTLE.get(optimizer, 0.3), rate=1e-3, checkpoint_every=7)
+    whole = train(settings, tmp_path / "whole")
+    resumed = _resumed(settings, tmp_path / "resumed", (11, 40))
+    assert_same(tmp_path / "whole", tmp_path / "resumed")
+    summary = resumed.summary
+    assert summary["path"] == "module"
+    assert summary["budget"] is None
+    assert (summary["min_active"], summary["max_active"]) == (whole.summary["min_active"], whole.summary["max_active"])
+    assert summary["min_active"] < summary["max_active"] <= summary["possible"]
+    counted = summary["max_active"] if method in ("soft-deep-r", "constant-rate") else sum(x["final"] for x in summary["layers"])
+    assert summary["connectivity"] == counted / summary["possible"]
+
+
 @pytest.mark.parametrize("scope", ["global", "layer"])
 @pytest.mark.parametrize("newborns", ["uniform", "share"])
 def test_scopes(tmp_path, scope, newborns):

@@ -149,6 +149,17 @@ def test_networks_for_export_take_raw_inputs(digits, standardize, tmp_path):
     np.testing.assert_allclose(target.to_network().forward(test_x)[:, 0], target.predict(test_x), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("method", ["fixed", "set", "rigl", "dense", "pruning", "constant-rate"])
+def test_other_methods(digits, method, tmp_path):
+    train_x, test_x, train_y, _ = digits
+    found = DeepRClassifier(budget=400, method=method, epochs=3, random_state=0).fit(train_x[:300], train_y[:300])
+    assert found.score(train_x[:300], train_y[:300]) > 0.3
+    if method != "dense":
+        assert found.to_network().connections <= 400
+    again = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(again.predict(test_x), found.predict(test_x))
+
+
 def test_default_budget():
     small = DeepRClassifier((10,), epochs=1).fit(np.random.rand(20, 4), np.arange(20) % 2)
     assert small.budget_ == 60  # all there are

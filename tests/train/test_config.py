@@ -13,6 +13,14 @@ def test_defaults_are_the_papers():
     assert (config.l1, config.noise, config.optimizer, config.schedule) == (1e-4, 1e-6, "sgd", "constant")
 
 
+def test_methods_have_defaults_of_their_own():
+    soft = make_config({"method": "soft-deep-r", "connectivity": 0.01})
+    assert (soft.l1, soft.noise) == (1e-5, pytest.approx(1e-5 / 3))
+    assert make_config({"method": "soft-deep-r", "theta_min": -1e-5, "l1": 0.1}).l1 == 0.1
+    assert make_config({"method": "l1-shrinkage"}).l1 == pytest.approx(10**-4.5)
+    assert make_config({"method": "pruning", "quality": 1.0}).connectivity is None
+
+
 def test_later_sources_win_and_budget_replaces_connectivity():
     config = make_config({"connectivity": 0.01, "lr": 1.0}, {"budget": 100}, {"lr": 0.1})
     assert (config.connectivity, config.budget, config.lr) == (None, 100, 0.1)
@@ -53,6 +61,11 @@ def test_missing_file(tmp_path):
     ("settings", "message"),
     [
         ({}, "needs connectivity or budget"),
+        ({"method": "soft-deep-r"}, "needs connectivity or budget"),
+        ({"connectivity": 0.1, "theta_min": 0.0}, r"theta_min \(=0.0\) must be a finite number < 0"),
+        ({"connectivity": 0.1, "rate": 1.5}, r"rate \(=1.5\) must be in \[0, 1\]"),
+        ({"connectivity": 0.1, "quality": -1.0}, r"quality \(=-1.0\)"),
+        ({"method": "pruning", "connectivity": 0.1, "quality": 1.0}, "not both"),
         ({"connectivity": 0.0}, r"connectivity \(=0.0\) must be in \(0, 1\]"),
         ({"connectivity": 1.7}, r"connectivity \(=1.7\) must be in \(0, 1\]"),
         ({"connectivity": float("nan")}, "connectivity"),

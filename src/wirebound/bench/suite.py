@@ -8,13 +8,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from wirebound.bench import limits, linear, machine, rewire, scale, scaling, step, update
+from wirebound.bench import conv, limits, linear, machine, rewire, scale, scaling, step, update
 from wirebound.bench.picture import draw
 from wirebound.bench.results import Section, Settings
 from wirebound.bench.text import markdown
 
 SECTIONS: dict[str, Callable[[Settings], Section]] = {
     "linear": linear.measure,
+    "conv": conv.measure,
     "update": update.measure,
     "rewire": rewire.measure,
     "step": step.measure,

@@ -213,6 +213,9 @@ def _check_method(state: dict[str, Any]) -> None:
     steps = state.get("steps")
     if type(steps) is not int or not 0 <= steps < _MOST_STEPS:
         raise CheckpointError(f"the method's steps (={str(steps)[:30]}) must be a number >= 0")
+    for number, theta in enumerate(state.get("theta", ())):
+        if not bool(torch.isfinite(theta).all()):
+            raise CheckpointError(f"method/theta/{number} must be finite")
     for number, born in enumerate(state.get("born", ())):
         if born.numel() and not 0 <= int(born.min()) <= int(born.max()) <= steps:
             raise CheckpointError(f"method/born/{number} must be steps in [0, {steps}]")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from wirebound.checkpoint.errors import CheckpointError
 from wirebound.checkpoint.tree import decode, difference, encode
-from wirebound.checkpoint.wiring_state import ARRAYS, wiring_fault
+from wirebound.checkpoint.wiring_state import ARRAYS, CONSTRAINTS, wiring_fault
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.part import wirings
 from wirebound.nn.stack import SparseSequential
@@ -115,7 +115,12 @@ def read_model(section: Any, tensor: Any, model: nn.Module) -> dict[str, Any]:
     for name, module in model.named_modules():
         if isinstance(module, Wiring):
             prefix = f"{name}." if name else ""
-            fault = wiring_fault(module.geometry, {array: state[prefix + array] for array in ARRAYS})
+            kept = [array for array in (*CONSTRAINTS, "alive") if prefix + array in state]
+            fault = wiring_fault(module.geometry, {array: state[prefix + array] for array in (*ARRAYS, *kept)})
+            if not fault and module.fan_caps is not None and not torch.equal(
+                state[prefix + "fan_caps"], module.fan_caps.cpu()
+            ):
+                fault = "caps on fan-in and fan-out must be those of the model here"
             if fault:
                 raise CheckpointError(f"wiring {name!r}: {fault}")
     return state

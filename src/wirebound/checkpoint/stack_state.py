@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from wirebound.checkpoint.container import Container
@@ -37,14 +38,14 @@ def load_model(path: Path) -> nn.Module:
     """
     with Container(path) as file:
         try:
-            model = _build(check_document(file.document), file.entries)
+            model = _build(check_document(file.document), file)
         except CheckpointError as error:
             raise CheckpointError(f"{path} cannot be loaded: {error}") from None
     load(path, model=model)
     return model
 
 
-def _build(document: dict[str, Any], entries: Mapping[str, Entry]) -> nn.Module:
+def _build(document: dict[str, Any], file: Container) -> nn.Module:
     section = document.get("model")
     if not isinstance(section, dict):
         raise CheckpointError("it holds no model")
@@ -56,7 +57,7 @@ def _build(document: dict[str, Any], entries: Mapping[str, Entry]) -> nn.Module:
         )
     if not isinstance(stack, list) or not all(isinstance(item, dict) for item in stack):
         raise CheckpointError("its stack must be a list of modules")
-    wirings = [_wiring(item, entries) for item in _list(section.get("wirings"), "wirings")]
+    wirings = [_wiring(item, file) for item in _list(section.get("wirings"), "wirings")]
     taken: set[tuple[int, int]] = set()  # (wiring, part) of the layers so far
     modules: dict[str, nn.Module] = {}
     for item in stack:
@@ -65,7 +66,7 @@ def _build(document: dict[str, Any], entries: Mapping[str, Entry]) -> nn.Module:
             raise CheckpointError(f"the name of a module (={str(name)[:40]!r}) must be a text of its own without dots")
         if kind not in _TYPES:
             raise CheckpointError(f"the type of module {name!r} (={str(kind)[:40]!r}) must be one of {sorted(_TYPES)}")
-        modules[name] = _module(name, kind, item, wirings, taken, entries)
+        modules[name] = _module(name, kind, item, wirings, taken, file.entries)
     model = nn.Sequential()
     for name, module in modules.items():
         model.add_module(name, module)
@@ -104,7 +105,7 @@ def _module(
     return SparseLinear(shape.n_in, shape.n_out, bias, wiring=wiring, part=part, owner=owner)
 
 
-def _wiring(item: Any, entries: Mapping[str, Entry]) -> Wiring:
+def _wiring(item: Any, file: Container) -> Wiring:
     """A wiring of this shape. No array is longer here than it is in the file, whatever the document says."""
     if not isinstance(item, dict):
         raise CheckpointError("each wiring must have a name, a budget and layers")
@@ -113,6 +114,7 @@ def _wiring(item: Any, entries: Mapping[str, Entry]) -> Wiring:
         if not isinstance(layer, list) or len(layer) != 3 or not all(type(n) is int and n > 0 for n in layer[1:]):
             raise CheckpointError(f"a layer of wiring {name[:40]!r} must be a name and two sizes")
         layers.append(LayerShape(str(layer[0]), layer[1], layer[2]))
+    entries = file.entries
     theta, colptr = entries.get(f"{name}.theta"), entries.get(f"{name}.colptr")
     if not layers or theta is None or colptr is None or len(theta.shape) != 1:
         raise CheckpointError(f"wiring {name[:40]!r} must have layers and its arrays")
@@ -124,7 +126,17 @@ def _wiring(item: Any, entries: Mapping[str, Entry]) -> Wiring:
         left -= counts[-1]
     if left:
         raise CheckpointError(f"wiring {name[:40]!r} holds more connections than its layers can")
-    return Wiring(layers, counts, dtype=theta.dtype)
+    wiring = Wiring(layers, counts, dtype=theta.dtype)
+    # What only some wirings have; whether it is right is checked when the file is loaded.
+    shapes = {"fan_caps": (2, len(layers)), "column_signs": (colptr.shape[0] - 1,), "alive": theta.shape}
+    dtypes = {"fan_caps": torch.int64, "column_signs": torch.int8, "alive": torch.bool}
+    for array, shape in shapes.items():
+        entry = entries.get(f"{name}.{array}")
+        if entry is not None:
+            if entry.shape != shape or entry.dtype is not dtypes[array]:
+                raise CheckpointError(f"{array} of wiring {name[:40]!r} must be {dtypes[array]} of shape {shape}")
+            setattr(wiring, array, file.tensor(f"{name}.{array}"))
+    return wiring
 
 
 def _list(value: Any, name: str) -> list[Any]:

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from wirebound.ops import philox
 from wirebound.ops.layout import Geometry, rows_of
+from wirebound.wiring.constraints import constraint_fault
 
 ARRAYS = ("theta", "code", "colptr", "initial_counts", "identity", "sign_bound")
+CONSTRAINTS = ("fan_caps", "column_signs")  # of wirings whose neurons have some
 
 
 def wiring_fault(geometry: Geometry, arrays: Mapping[str, Tensor]) -> str | None:
@@ -32,6 +34,13 @@ def wiring_fault(geometry: Geometry, arrays: Mapping[str, Tensor]) -> str | None
             return f"exactly K (={budget}) connections must be active, {negative} have theta < 0"
     elif bool((code < 0).any()):
         return "code must hold no signs where theta holds them"
+    alive = arrays.get("alive")
+    if alive is not None and bool((theta[~alive] != 0).any()):
+        return "theta must be 0 in places that are empty"
+    kept = [arrays.get(name) for name in CONSTRAINTS]
+    fault = constraint_fault(geometry, code, colptr, bool(arrays["sign_bound"]), *kept)
+    if fault:
+        return fault
     return _origin_fault(geometry, arrays["initial_counts"], arrays["identity"], budget)
 
 

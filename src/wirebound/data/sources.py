@@ -1,4 +1,4 @@
-"""Where each data set comes from: mirrors, packages, checksums, licence, citation.
+"""Where each data set comes from: mirrors, packages, checksums, licence, citation, or how a person gets it.
 
 Every checksum is the sha256 of the *content*: a gzipped file is unpacked first, so any gzip wrapper of the
 right bytes is accepted.
@@ -29,6 +29,8 @@ class Source:
     package: str  # the npm package with the same content, for machines that reach only a registry
     licence: str
     citation: str
+    made: tuple[str, ...] = ()  # files that are made on this machine, so without a checksum that others know
+    advice: str = ""  # how a person gets it, where a program cannot fetch it
 
 
 MNIST = Source(
@@ -162,6 +164,44 @@ CIFAR10_PNG_LABELS = (
     File(
         "package/test_lables.json", 20001, "a5df9ed6f395827dd69906fe5ac740be70395ca9d841974d4351818628b48bb6"
     ),
+)
+
+SPEECH = Source(
+    name="speech",
+    title="speechocean762: 2,498 + 2,492 read English utterances, 250 speakers, MFCC and phone of every 10 ms, 38 classes",
+    files=(
+        File("so762_phones.npz", 28_123_693, "f8fea46f61ba0149726c4a6379224a07a2aa8f23fd2e5317d3fabb80ff1df020"),
+    ),
+    mirrors=(),
+    package="",
+    licence="CC BY 4.0; features and phone times made from the corpus speechocean762",
+    citation="J. Zhang, Z. Zhang, Y. Wang, Z. Yan, Q. Song, Y. Huang, K. Li, D. Povey, Y. Wang: speechocean762: an open-source"
+    " non-native English speech corpus for pronunciation assessment, Interspeech 2021",
+    advice="It is one file, speech/so762_phones.npz, that is passed on by hand and has no public address;"
+    " 'spoken' is a corpus of the same form that can be made on any machine.",
+)
+
+TIMIT = Source(
+    name="timit",
+    title="TIMIT: 3,696 + 192 read English utterances with hand-made phone labels, 39 classes",
+    files=(),
+    mirrors=(),
+    package="",
+    licence="of the Linguistic Data Consortium; may not be passed on",
+    citation="J. Garofolo, L. Lamel, W. Fisher, J. Fiscus, D. Pallett, N. Dahlgren, V. Zue: TIMIT acoustic-phonetic"
+    " continuous speech corpus, LDC93S1, 1993",
+    advice="TIMIT is licensed and cannot be fetched: get LDC93S1 from the Linguistic Data Consortium"
+    " (https://catalog.ldc.upenn.edu/LDC93S1) and unpack it; the folder must hold TRAIN and TEST.",
+)
+
+SPOKEN = Source(
+    name="spoken",
+    title="sentences spoken by the eSpeak NG synthesiser in several voices, with the phone of every 10 ms, 39 classes",
+    files=(),
+    mirrors=(),
+    package="",
+    licence="sentences: that of wirebound; the synthesiser eSpeak NG is GPL-3.0 and comes with espeakng-loader",
+    citation="eSpeak NG, https://github.com/espeak-ng/espeak-ng",
 )
 
 # scikit-learn's digits: the 1,797 images (uint8, 0..16), then the labels (uint8). They are the test part of

@@ -42,6 +42,13 @@ class Row:
 
 ROWS = (
     Row("paper-1.3", {"connectivity": 0.013, "epochs": 10}, "paper: 96.2 %", "paper", tuple(range(10))),
+    Row(
+        "paper-1.3-uniform",
+        {"connectivity": 0.013, "epochs": 10, "newborns": "uniform"},
+        "paper: 96.2 %; Algorithm 1 read literally",
+        "paper",
+        tuple(range(10)),
+    ),
     Row("paper-1.0", {"connectivity": 0.01, "epochs": 20}, "paper: 96.3 %", "paper", (0, 1, 2, 3, 4)),
     Row("paper-1.0-layer", {"connectivity": 0.01, "epochs": 20, "scope": "layer"}, "paper: 96.3 %"),
     Row("paper-1.0-uniform", {"connectivity": 0.01, "epochs": 20, "newborns": "uniform"}, "paper: 96.3 %"),

@@ -17,6 +17,11 @@ def _ours(name: str, **settings: Any) -> Row:
     return Row(f"recommended-{name}", {"connectivity": 0.01, **settings}, "the recommended preset", "recommended", _SEEDS)
 
 
+def _long(name: str, connectivity: float, seeds: tuple[int, ...] = (0,), **settings: Any) -> Row:
+    what = f"the thorough preset at {100 * connectivity:g} %"
+    return Row(f"thorough-{100 * connectivity:g}-{name}", {"connectivity": connectivity, **settings}, what, "thorough", seeds)
+
+
 CHOICES = (
     _paper("global-share"),
     _paper("global-uniform", newborns="uniform"),
@@ -32,5 +37,15 @@ CHOICES = (
     _ours("layer", scope="layer"),
     _ours("newborns-uniform", newborns="uniform"),
     _ours("no-bias", bias=False),
+    _long("as-it-is", 0.01, (0, 1, 2)),
+    _long("batch-20", 0.01, lr=1.4, batch_size=20),
+    _long("batch-100", 0.01, batch_size=100),
+    _long("lr-1.4", 0.01, lr=1.4),
+    _long("l1-7e-5", 0.01, l1=7e-5),
+    _long("as-it-is", 0.02),
+    _long("l1-5e-5", 0.02, l1=5e-5),
+    _long("as-it-is", 0.05),
+    _long("l1-5e-5", 0.05, l1=5e-5),
+    _long("lr-1", 0.05, lr=1.0, l1=5e-5),
     _ours("adam", optimizer="adam", lr=0.003, l1=0.01, batch_size=32),
 )

@@ -120,11 +120,17 @@ def _layer(name: str, linear: SparseLinear | nn.Linear, activation: str) -> Laye
         weight = mapping.weights(wiring.theta[index.start : index.end], code)
         rows, values = rows_of(code).cpu().numpy(), weight.float().cpu().numpy()
         columns = np.repeat(np.arange(linear.in_features), index.layer_colptr().diff().cpu().numpy())
+        if wiring.alive is not None:
+            alive = wiring.alive[index.start : index.end].cpu().numpy()
+            rows, columns, values = rows[alive], columns[alive], values[alive]
         order = np.argsort(rows, kind="stable")  # columns already rise within a row
         rows, columns, values = rows[order], columns[order], values[order]
     else:
         values = linear.weight.float().cpu().numpy().reshape(-1)
-        rows, columns = np.divmod(np.arange(values.size), linear.in_features)
+        # Methods that store matrices in full leave zeros where no connection is.
+        kept = np.flatnonzero(values)
+        rows, columns = np.divmod(kept, linear.in_features)
+        values = values[kept]
     if not np.isfinite(values).all():
         raise ExportError(f"the weights of layer {name!r} must be finite")
     bias = None if linear.bias is None else linear.bias.float().cpu().numpy().copy()

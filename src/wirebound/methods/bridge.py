@@ -6,13 +6,13 @@ torch keeps in ``optimizer.state``; torch's own step does the rest of the model.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn, optim
 
 from wirebound.ops.rule import NO_STATE, Kind, Rule, State
-from wirebound.wiring import Wiring
 
 _OWN_RULES: dict[type[optim.Optimizer], Kind] = {
     optim.SGD: Kind.SGD,
@@ -24,10 +24,20 @@ _SGD = ("lr", "momentum", "dampening", "nesterov", "weight_decay", "maximize")
 _ADAM = ("lr", "weight_decay", "betas", "eps", "maximize")
 
 
-class Bridge:
-    """One optimiser and the wirings that it trains."""
+class Trained(Protocol):
+    """What a method moves: a wiring, or a matrix in full."""
 
-    def __init__(self, optimizer: optim.Optimizer, wirings: list[Wiring]) -> None:
+    @property
+    def theta(self) -> nn.Parameter: ...
+
+    @property
+    def budget(self) -> int: ...
+
+
+class Bridge:
+    """One optimiser and the wirings (or whole matrices) that it trains."""
+
+    def __init__(self, optimizer: optim.Optimizer, wirings: Sequence[Trained], *, ages: bool = True) -> None:
         if isinstance(optimizer, optim.LBFGS):
             raise ValueError("optimizer (=LBFGS) must keep its state by element, so that it can move with connections")
         self.optimizer = optimizer
@@ -35,10 +45,10 @@ class Bridge:
         self.kind = _OWN_RULES.get(type(optimizer), Kind.NONE)
         self._rules: dict[int, tuple[tuple[Any, ...], Rule]] = {}
         self.born: list[Tensor] = []  # the step in which each connection was born, for Adam's bias correction
-        if self.kind is Kind.ADAM:
+        if self.kind is Kind.ADAM and ages:
             self.born = [torch.zeros(w.budget, dtype=torch.int32, device=w.theta.device) for w in wirings]
 
-    def group(self, wiring: Wiring) -> dict[str, Any]:
+    def group(self, wiring: Trained) -> dict[str, Any]:
         """The optimiser's parameter group that holds this wiring's θ."""
         theta = wiring.theta
         for group in self.optimizer.param_groups:

@@ -21,7 +21,6 @@ that newborns of a global budget may also be spread over the layers by their ini
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,9 +28,11 @@ from torch import nn, optim
 
 from wirebound import ops
 from wirebound.core import schedule
+from wirebound.core.langevin import pull_and_push
 from wirebound.core.schedule import Rate, Scalar
 from wirebound.methods.bridge import Bridge
 from wirebound.methods.method import Method, StepInfo, require_parameters, require_wirings
+from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import Walk
 from wirebound.wiring import Wiring
 
@@ -50,6 +51,8 @@ def deep_r_step(
     shares: list[float] | None,
 ) -> tuple[list[int], list[int]]:
     """Algorithm 1 for one wiring, after torch has stepped the rest of the model; (born, died) of each layer."""
+    if wiring.constrained:
+        return _constrained_step(wiring, bridge, number, group, walks, step, rewire=rewire, shares=shares)
     theta = wiring.theta
     born, died = ops.step_(
         wiring.geometry,
@@ -69,6 +72,28 @@ def deep_r_step(
     )
     wiring.moved(born, died)
     return born, died
+
+
+def _constrained_step(
+    wiring: Wiring,
+    bridge: Bridge,
+    number: int,
+    group: dict[str, Any],
+    walks: list[Walk],
+    step: int,
+    *,
+    rewire: bool,
+    shares: list[float] | None,
+) -> tuple[list[int], list[int]]:
+    """The same where neurons have caps or signs: newborns are then drawn among the positions that keep them."""
+    theta, noise = wiring.theta, stream_of(Stream.NOISE, wiring.index)
+    rule, state = bridge.rule(number, group), bridge.state(number, group)
+    dead = ops.update_(
+        theta.detach(), theta.grad, rule, state, walks, wiring.seed, noise, step, sign_bound=True, clamp=not rewire
+    )
+    if not dead.numel():
+        return [0] * len(wiring.layers), [0] * len(wiring.layers)
+    return wiring.rewire_(dead, bridge.riders(number, group, step), step, shares)
 
 
 class DeepR(Method):
@@ -135,23 +160,17 @@ class DeepR(Method):
         rates = (self.l1[first_layer], self.temperature[first_layer])
         known = self._walks.get(first_layer)
         if known is None or known[0] != (lr, rates) or self._rates_move:
-            walk = Walk(0, wiring.budget, *self._walk(*rates, step, lr))
+            walk = Walk(0, wiring.budget, *pull_and_push(*rates, step, lr))
             known = self._walks[first_layer] = ((lr, rates), [walk])
         return known[1]
 
     def _walks_by_layer(self, wiring: Wiring, first_layer: int, step: int, lr: float) -> list[Walk]:
         layers = range(first_layer, first_layer + len(wiring.layers))
-        values = [self._walk(self.l1[i], self.temperature[i], step, lr) for i in layers]
+        values = [pull_and_push(self.l1[i], self.temperature[i], step, lr) for i in layers]
         if all(value == values[0] for value in values):
             return [Walk(0, wiring.budget, *values[0])]
         bounds = wiring.bounds
         return [Walk(bounds[i], bounds[i + 1], *value) for i, value in enumerate(values)]
-
-    @staticmethod
-    def _walk(l1: Scalar, temperature: Scalar, step: int, lr: float) -> tuple[float, float]:
-        """ηα and √(2ηT)."""
-        eta_t = lr * schedule.at("temperature", temperature, step, lr)
-        return lr * schedule.at("l1", l1, step, lr), math.sqrt(2 * eta_t)
 
     def step(self) -> StepInfo:
         self.steps += 1

@@ -17,6 +17,9 @@ class Dense(Method):
         optimizer: any torch optimiser.
     """
 
+    plain = True
+    promises_budget = False
+
     def __init__(self, model: nn.Module, optimizer: optim.Optimizer) -> None:
         if wirings(model):
             raise ValueError("Dense needs a plain model, but this one has sparse layers: use Fixed, or wb.to_dense(model)")
@@ -26,8 +29,11 @@ class Dense(Method):
         )
         self.steps = 0
 
+    def layer_active(self) -> list[int]:
+        return [shape.possible for shape in self.shapes]
+
     def step(self) -> StepInfo:
         self.optimizer.step()
         self.steps += 1
-        active = [shape.possible for shape in self.shapes]
+        active = self.layer_active()
         return StepInfo(self.steps, sum(active), None, 0, self.shapes, active, [0] * len(active))

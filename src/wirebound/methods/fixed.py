@@ -1,7 +1,7 @@
 """Fixed random connectivity: the comparator of the paper that never rewires.
 
 Ordinary training of the K weights that the wiring started with. Weights may cross zero, as under ordinary SGD, so
-signs are not bound.
+signs are not bound; where signs belong to neurons (``Constraints.dale``), weights stop at zero instead.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ class Fixed(Method):
 
     def step(self) -> StepInfo:
         self.optimizer.step()
+        for wiring in self.wirings:
+            if wiring.sign_bound:
+                wiring.theta.detach().clamp_(min=0)
         self.steps += 1
         active = [n for wiring in self.wirings for n in wiring.layer_active]
         budget = sum(w.budget for w in self.wirings)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from torch import nn, optim
+from torch import Tensor, nn, optim
 
 from wirebound.nn.part import wirings
 from wirebound.wiring import LayerShape, Wiring
@@ -52,6 +52,11 @@ class Method(ABC):
     optimizer: optim.Optimizer
     shapes: tuple[LayerShape, ...]  # the matrices whose connections are counted
     steps: int  # steps taken so far
+    plain: ClassVar[bool] = False  # trains the plain model, whose matrices are stored in full
+    promises_budget: ClassVar[bool] = True  # exactly as many connections after every step as the wirings say
+    # Which number of connections its results are held against where it promises no budget: the highest that it ever
+    # had, or the one at the end.
+    counts: ClassVar[str] = "final"
 
     @abstractmethod
     def step(self) -> StepInfo:
@@ -61,6 +66,14 @@ class Method(ABC):
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
+
+    def layer_active(self) -> list[int]:
+        """Connections of each layer now, in the order of ``shapes``."""
+        return [n for wiring in wirings(self.model) for n in wiring.layer_active]
+
+    def holds(self) -> list[tuple[str, list[Tensor], str]]:
+        """What it keeps beside model and optimiser, for the ledger: (part, tensors, how they come about)."""
+        return []
 
     def state_dict(self) -> dict[str, Any]:
         """What the next step needs beside the model's and the optimiser's own state."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from wirebound import ops
 from wirebound.nn.part import SparseLayer
-from wirebound.wiring import LayerShape, Wiring, settle_budget
+from wirebound.wiring import Constraints, LayerShape, Wiring, settle_budget
 
 
 @dataclass
@@ -59,6 +59,7 @@ class SparseLinear(SparseLayer):
         budget: their number.
         seed: decides positions, signs and first weights.
         init: ``"dense-fan-in"`` (the paper: N(0,1)/√in_features) or ``"sparse-fan-in"``.
+        constraints: caps on the fan-in and fan-out of neurons, and signs that belong to them (``wb.Constraints``).
         wiring, part: take this part of an existing wiring instead of an own one.
     """
 
@@ -72,6 +73,7 @@ class SparseLinear(SparseLayer):
         budget: int | None = None,
         seed: int = 0,
         init: str = "dense-fan-in",
+        constraints: Constraints | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         wiring: Wiring | None = None,
@@ -83,7 +85,9 @@ class SparseLinear(SparseLayer):
         if wiring is None:
             shape = LayerShape("linear", out_features, in_features)
             count = settle_budget(connectivity, budget, shape.possible)
-            wiring = Wiring([shape], [count], seed=seed, init=init, device=device, dtype=dtype)
+            wiring = Wiring(
+                [shape], [count], seed=seed, init=init, device=device, dtype=dtype, constraints=constraints
+            )
         theta = wiring.theta
         self.bias = nn.Parameter(torch.zeros(out_features, device=theta.device, dtype=theta.dtype)) if bias else None
         self.attach(wiring, part, owner=owner)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from wirebound.nn.linear import SparseLinear
+from wirebound.nn.attention import leave_fast_paths
+from wirebound.nn.kinds import KINDS, Kind, Matrix, Slot, masked
 from wirebound.nn.part import replace_modules
 from wirebound.nn.stack import with_runs
 from wirebound.ops import philox
@@ -24,14 +26,19 @@ Pattern = str | type[nn.Module] | Callable[[str, nn.Module], bool]
 
 @dataclass
 class _Candidate:
-    """A layer that becomes sparse, with all the names under which the model holds it."""
+    """A module that becomes sparse, with all the names under which the model holds it."""
 
     names: list[str]
-    module: nn.Linear
+    module: nn.Module
+    kind: Kind
+
+    @functools.cached_property
+    def matrices(self) -> list[Matrix]:
+        return self.kind.matrices(self.module)
 
     @property
-    def shape(self) -> LayerShape:
-        return LayerShape(self.names[0], self.module.out_features, self.module.in_features)
+    def shapes(self) -> list[LayerShape]:
+        return [matrix.shape(self.names[0]) for matrix in self.matrices]
 
 
 def sparsify(
@@ -49,7 +56,10 @@ def sparsify(
     seed: int = 0,
     device: torch.device | str | None = None,
 ) -> nn.Module:
-    """Replace the linear layers of ``model`` by sparse ones, in place, and return it.
+    """Replace the large matrices of ``model`` by sparse ones, in place, and return it.
+
+    Linear layers, convolutions, LSTMs, GRUs and attention become their sparse twins; all else stays as it is, unless
+    ``include`` names it.
 
     Args:
         model: any module, nested or with shared parts. Under ``torch.device("meta")`` its dense weights never exist;
@@ -61,7 +71,8 @@ def sparsify(
         allocation: how the budget is shared out at the start: ``"uniform"``, ``"erdos-renyi"``, ``"equal"``,
             ``"paper"``, or a value for each layer (``wiring/budget.py``).
         exclude: layers that stay dense: names, patterns such as ``"head.*"``, types, or functions of (name, module).
-        include: if given, only these become sparse.
+        include: if given, only these become sparse. It may also name modules or parameters that have no sparse layer,
+            such as ``"embedding.weight"`` or ``nn.Embedding``: those get masked dense storage (``nn/masked.py``).
         keep: ``None`` draws connections and weights anew; ``"largest"`` or ``"random"`` keeps entries of the dense
             weights that the model has.
         init, gain: scale of newly drawn weights (``wiring/init.py``).
@@ -73,20 +84,24 @@ def sparsify(
     if keep not in KEEPS:
         raise ValueError(f"keep (={keep!r}) must be one of {KEEPS}")
     candidates = _candidates(model, _matcher(exclude), None if include is None else _matcher(include))
-    shapes = [c.shape for c in candidates]
+    matrices = [matrix for candidate in candidates for matrix in candidate.matrices]
+    shapes = [shape for candidate in candidates for shape in candidate.shapes]
     counts = allocate(
         [s.name for s in shapes], [(s.n_out, s.n_in) for s in shapes], allocation, connectivity, budget
     )
-    groups = [list(range(len(candidates)))] if scope == "global" else [[i] for i in range(len(candidates))]
-    replacement: dict[int, nn.Module] = {}
+    groups = [list(range(len(shapes)))] if scope == "global" else [[i] for i in range(len(shapes))]
+    slots: list[Slot] = []
     for index, group in enumerate(groups):
-        members = [candidates[i] for i in group]
-        group_counts = [counts[i] for i in group]
-        wiring = _wire(members, group_counts, keep, init, gain, seed, index, device)
-        for part, member in enumerate(members):
-            replacement[id(member.module)] = _sparse_twin(member.module, wiring, part)
+        members = [(matrices[i].weight, shapes[i], counts[i]) for i in group]
+        wiring = _wire(members, keep, init, gain, seed, index, device)
+        slots += [(wiring, part) for part in range(len(group))]
+    replacement: dict[int, nn.Module] = {}
+    for candidate in candidates:
+        mine, slots = slots[: len(candidate.matrices)], slots[len(candidate.matrices) :]
+        replacement[id(candidate.module)] = candidate.kind.twin(candidate.module, mine)
     model = replace_modules(model, replacement)
     _materialise(model, torch.device("cpu" if device is None else device))
+    leave_fast_paths(model)
     return with_runs(model)
 
 
@@ -114,39 +129,67 @@ def _candidates(
     included: Callable[[str, nn.Module], bool] | None,
 ) -> list[_Candidate]:
     found: dict[int, _Candidate] = {}
-    weights: dict[int, str] = {}  # which names hold a weight, to find ties with layers that stay dense
+    inside: list[str] = []  # names of modules found so far that have modules of their own
+    weights: dict[int, tuple[str, int, str]] = {}  # each weight that becomes sparse, and who holds it
     for name, module in model.named_modules(remove_duplicate=False):
-        # Subclasses are left alone: they may use their weight in ways of their own.
-        if type(module) is not nn.Linear:
+        if any(name.startswith(f"{above}." if above else "") for above in inside):
             continue
-        if excluded(name, module) or (included is not None and not included(name, module)):
-            continue
-        if module.in_features == 0 or module.out_features == 0:
+        kind = _kind(name, module, excluded, included)
+        if kind is None:
             continue
         if id(module) in found:
             found[id(module)].names.append(name)
-        elif id(module.weight) in weights:
-            raise ValueError(
-                f"the weight of {name!r} is also that of {weights[id(module.weight)]!r}: exclude both, or share the module"
-            )
-        else:
-            found[id(module)] = _Candidate([name], module)
-            weights[id(module.weight)] = name
+            continue
+        if any(s.possible == 0 for s in _Candidate([name], module, kind).shapes):
+            continue
+        found[id(module)] = _Candidate([name], module, kind)
+        for parameter in kind.parameters(module):
+            weight = module.get_parameter(parameter)
+            if id(weight) in weights:
+                raise ValueError(
+                    f"the weight of {name!r} is also that of {weights[id(weight)][0]!r}: exclude both, or share the module"
+                )
+            holder, _, own = parameter.rpartition(".")
+            weights[id(weight)] = (name, id(module.get_submodule(holder)), own)
+        if module._modules:
+            inside.append(name)
     if not found:
-        raise ValueError(
-            f"model (={type(model).__name__}) has nothing to sparsify: no nn.Linear that is not excluded"
-        )
-    chosen = {id(c.module) for c in found.values()}
+        kinds = ", ".join(f"nn.{kind.__name__}" for kind in KINDS)
+        raise ValueError(f"model (={type(model).__name__}) has nothing to sparsify: none of {kinds} that is not excluded")
     for name, module in model.named_modules():
-        for parameter in module.parameters(recurse=False):
-            if id(module) not in chosen and id(parameter) in weights:
-                raise ValueError(f"the weight of {weights[id(parameter)]!r} is tied to {name!r}, which stays dense")
+        for own, parameter in module._parameters.items():
+            held = weights.get(id(parameter))
+            if held is not None and held[1:] != (id(module), own):
+                raise ValueError(f"the weight of {held[0]!r} is tied to {name!r}, which stays dense")
     return list(found.values())
 
 
+def _kind(
+    name: str,
+    module: nn.Module,
+    excluded: Callable[[str, nn.Module], bool],
+    included: Callable[[str, nn.Module], bool] | None,
+) -> Kind | None:
+    """What a module becomes, or None if it stays as it is."""
+    kind = KINDS.get(type(module))
+    if kind is not None:
+        wanted = not excluded(name, module) and (included is None or included(name, module))
+        return kind if wanted else None
+    if included is None:
+        return None
+    named = []
+    for parameter, value in module._parameters.items():
+        if value is None or value.dim() < 2:
+            continue
+        # The module was named, or the parameter; a function or a type sees the module.
+        names = [name, f"{name}.{parameter}" if name else parameter]
+        if any(included(n, module) for n in names) and not any(excluded(n, module) for n in names):
+            named.append(parameter)
+    return masked(named) if named else None
+
+
 def _wire(
-    members: list[_Candidate],
-    counts: list[int],
+    members: list[tuple[Tensor, LayerShape, int]],
     keep: str | None,
     init: str,
     gain: float,
@@ -154,9 +197,15 @@ def _wire(
     index: int,
     device: torch.device | str | None,
 ) -> Wiring:
-    first = members[0].module.weight
-    on_meta = any(m.module.weight.is_meta for m in members)
-    shapes = [m.shape for m in members]
+    first = members[0][0]
+    for weight, shape, _ in members:
+        if weight.dtype is not first.dtype:
+            raise ValueError(
+                f"the layers of one budget must have one dtype: {shape.name!r} has {weight.dtype}, "
+                f"{members[0][1].name!r} has {first.dtype}"
+            )
+    on_meta = any(weight.is_meta for weight, _, _ in members)
+    shapes, counts = [shape for _, shape, _ in members], [count for _, _, count in members]
     if keep is None:
         target = torch.device("cpu" if device is None else device) if on_meta else first.device
         return Wiring(
@@ -166,8 +215,8 @@ def _wire(
         raise ValueError(f"keep (={keep!r}) needs the dense weights of the model, but they are on the meta device")
     geometry = Geometry(tuple(s.n_out for s in shapes), tuple(s.n_in for s in shapes))
     positions, weights = [], []
-    for part, (member, count) in enumerate(zip(members, counts, strict=True)):
-        dense = member.module.weight.detach().t().reshape(-1)  # input-major, as positions count
+    for part, (weight, _, count) in enumerate(members):
+        dense = weight.detach().flatten(1).t().reshape(-1)  # input-major, as positions count
         chosen = _kept(dense, count, keep, seed, index, part)
         positions.append(geometry.position_start[part] + chosen)
         weights.append(dense[chosen])
@@ -181,23 +230,13 @@ def _kept(dense: Tensor, count: int, keep: str, seed: int, index: int, part: int
     return philox.sample_sorted(dense.numel(), count, seed, stream, 0, dense.device)
 
 
-def _sparse_twin(module: nn.Linear, wiring: Wiring, part: int) -> SparseLinear:
-    bias = module.bias is not None
-    twin = SparseLinear(
-        module.in_features, module.out_features, bias, wiring=wiring, part=part, owner=part == 0
-    )
-    if twin.bias is not None and not module.bias.is_meta:
-        twin.bias = module.bias  # the very Parameter, so that optimisers that hold it keep it
-    return twin.train(module.training)
-
-
 def _materialise(model: nn.Module, device: torch.device) -> None:
     """Make what is still on the meta device: biases are there already, norms and embeddings are not."""
     for name, module in model.named_modules():
         tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
         if not any(t.is_meta for t in tensors):
             continue
-        reset = getattr(module, "reset_parameters", None)
+        reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
         if reset is None:
             raise ValueError(
                 f"module {name!r} (={type(module).__name__}) is on the meta device and has no reset_parameters(): "

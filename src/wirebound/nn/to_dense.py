@@ -6,7 +6,9 @@ import copy
 
 from torch import nn
 
-from wirebound.nn.part import replace_modules, sparse_layers
+from wirebound.nn.attention import restore_fast_paths
+from wirebound.nn.masked import unmask_parameters
+from wirebound.nn.part import replace_modules
 from wirebound.nn.stack import without_runs
 
 
@@ -15,8 +17,16 @@ def to_dense(model: nn.Module) -> nn.Module:
 
     Dense by nature: it allocates every matrix in full.
     """
-    model = without_runs(copy.deepcopy(model))
-    twins = {
-        id(layer): layer.dense_twin().train(layer.training) for _, layer in sparse_layers(model)
-    }
-    return replace_modules(model, twins)
+    model = restore_fast_paths(unmask_parameters(without_runs(copy.deepcopy(model))))
+    return replace_modules(model, _twins(model))
+
+
+def _twins(module: nn.Module) -> dict[int, nn.Module]:
+    """The torch twin of each sparse module; what is inside of one is not looked at."""
+    make = getattr(module, "dense_twin", None)
+    if make is not None:
+        return {id(module): make().train(module.training)}
+    found: dict[int, nn.Module] = {}
+    for child in module.children():
+        found.update(_twins(child))
+    return found

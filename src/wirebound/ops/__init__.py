@@ -1,7 +1,8 @@
 """The operations that everything stands on, each in two implementations with one signature.
 
 ``reference_*.py`` are pure torch and run on any device; ``native.py`` calls the C++ kernels for float32 and float64
-tensors on the CPU. One switch picks: native where it can, the reference elsewhere.
+tensors on the CPU. One switch picks: native where it can, the reference elsewhere. Replacing given connections by
+given positions, which methods do once in many steps, has the torch version only.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ from torch import Tensor
 
 from wirebound.ops import (
     native,
+    native_conv,
     native_random,
     native_step,
     philox,
+    reference_conv,
     reference_linear,
     reference_rewire,
     reference_step,
     reference_update,
 )
 from wirebound.ops.layout import Geometry, LayerIndex
+from wirebound.ops.reference_rewire import draw_in_layers, draw_newborns, replace_
 from wirebound.ops.rule import Kind, Rule, State, Walk
+from wirebound.ops.window import Window
 
 __all__ = [
     "Geometry",
@@ -33,12 +38,18 @@ __all__ = [
     "Rule",
     "State",
     "Walk",
+    "Window",
+    "conv2d_backward",
+    "conv2d_forward",
+    "draw_in_layers",
+    "draw_newborns",
     "linear_backward",
     "linear_forward",
     "native_available",
     "native_in_use",
     "negative_signs",
     "normals",
+    "replace_",
     "rewire_",
     "sample_sorted",
     "step_",
@@ -117,6 +128,26 @@ def linear_backward(
     """Gradients to the input and to θ at the active positions."""
     implementation = native if uses_native(theta) else reference_linear
     return implementation.linear_backward(x, dy, theta, index, need_dx, need_dtheta)
+
+
+def conv2d_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: Window, bias: Tensor | None) -> Tensor:
+    """The convolution of x [batch, channels, height, width] with the sparse weights of one layer, plus bias."""
+    implementation = native_conv if uses_native(theta) else reference_conv
+    return implementation.conv2d_forward(x, theta, index, window, bias)
+
+
+def conv2d_backward(
+    x: Tensor,
+    dy: Tensor,
+    theta: Tensor,
+    index: LayerIndex,
+    window: Window,
+    need_dx: bool,
+    need_dtheta: bool,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients of the convolution to its input and to θ at the active positions."""
+    implementation = native_conv if uses_native(theta) else reference_conv
+    return implementation.conv2d_backward(x, dy, theta, index, window, need_dx, need_dtheta)
 
 
 def update_(

@@ -90,6 +90,11 @@ class Geometry:
         return tuple(accumulate(self.n_in, initial=0))
 
     @functools.cached_property
+    def row_start(self) -> tuple[int, ...]:
+        """First row of each layer among all rows, and the number of all rows at the end."""
+        return tuple(accumulate(self.n_out, initial=0))
+
+    @functools.cached_property
     def position_start(self) -> tuple[int, ...]:
         """First position of each layer among all positions, and the number of all positions at the end."""
         return tuple(accumulate(self.sizes, initial=0))

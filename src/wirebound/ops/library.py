@@ -31,6 +31,9 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     # linear: x, y, layer, bias, threads / x, dy, dx, dtheta, layer, threads
     "wb_linear_forward_{}": (None, [*ROWS, *ROWS, *LAYER, POINTER, INT]),
     "wb_linear_backward_{}": (None, [*ROWS, *ROWS, *ROWS, POINTER, *LAYER, INT]),
+    # conv: shape, x, y, colptr, code, theta, bias, threads / shape, x, dy, dx, dtheta, colptr, code, theta, threads
+    "wb_conv_forward_{}": (None, [*[POINTER] * 7, INT]),
+    "wb_conv_backward_{}": (None, [*[POINTER] * 8, INT]),
     # random: seed, stream, step, ...
     "wb_words": (None, [ULONG, UINT, ULONG, LONG, POINTER]),
     "wb_normals": (None, [ULONG, UINT, ULONG, LONG, LONG, POINTER]),

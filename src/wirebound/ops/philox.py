@@ -33,6 +33,9 @@ class Stream(IntEnum):
     SIGN = 5
     ORDER = 6
     OTHER = 7
+    DROP = 8
+    NEWBORN_WEIGHT = 9
+    COLUMN_SIGN = 10
 
 
 def stream_of(purpose: Stream, wiring_index: int, layer: int | None = None) -> int:
@@ -57,6 +60,16 @@ def philox(c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor, seed: int) -> tuple[T
     return c0, c1, c2, c3
 
 
+def philox_block(c0: int, c1: int, c2: int, c3: int, seed: int) -> tuple[int, int, int, int]:
+    """``philox`` of one counter, in plain integers: quicker than tensors of one element."""
+    k0, k1 = seed & MASK, seed >> 32 & MASK
+    for _ in range(_ROUNDS):
+        first, second = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c1, c2, c3 = second >> 32 ^ c1 ^ k0, second & MASK, first >> 32 ^ c3 ^ k1, first & MASK
+        k0, k1 = (k0 + _WEYL[0]) & MASK, (k1 + _WEYL[1]) & MASK
+    return c0, c1, c2, c3
+
+
 def _blocks(seed: int, stream: int, step: int, first: int, count: int, device: torch.device) -> Tensor:
     """Blocks first .. first + count of a stream: int64[count, 4]."""
     block = torch.arange(first, first + count, device=device)
@@ -71,9 +84,12 @@ def words(seed: int, stream: int, step: int, count: int, device: torch.device, f
     return blocks.reshape(-1)[:count]
 
 
-def integers_below(n: int, seed: int, stream: int, step: int, count: int, device: torch.device) -> Tensor:
-    """``count`` integers of [0, n): 63 random bits modulo n, so no number is favoured by more than n / 2^63."""
-    w = words(seed, stream, step, 2 * count, device).view(-1, 2)
+def integers_below(
+    n: int, seed: int, stream: int, step: int, count: int, device: torch.device, first: int = 0
+) -> Tensor:
+    """``count`` integers of [0, n) from number ``first`` (even) of a stream: 63 random bits modulo n, so no number is
+    favoured by more than n / 2^63."""
+    w = words(seed, stream, step, 2 * count, device, first=2 * first).view(-1, 2)
     u63 = ((w[:, 1] << 32 | w[:, 0]) >> 1) & 0x7FFFFFFFFFFFFFFF
     return u63 % n
 

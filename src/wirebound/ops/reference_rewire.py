@@ -66,14 +66,65 @@ def draw_newborns(
     bounds = torch.searchsorted(survivors, edges).tolist()
     room = [size - (bounds[i + 1] - bounds[i]) for i, size in enumerate(geometry.sizes)]
     counts = draw_layers(count, shares, room, seed, stream_of(Stream.NEWBORN_LAYER, wiring_index), step)
+    return draw_in_layers(geometry, survivors, counts, seed, wiring_index, step)
+
+
+def draw_in_layers(
+    geometry: Geometry, survivors: Tensor, counts: Sequence[int], seed: int, wiring_index: int, step: int
+) -> Tensor:
+    """Sorted positions of ``counts[i]`` newborns in layer i, uniform over the dormant ones of that layer."""
+    device = survivors.device
+    bounds = torch.searchsorted(survivors, torch.tensor(geometry.position_start, device=device)).tolist()
     born = []
     for i, n in enumerate(counts):
         if n:
             stream = stream_of(Stream.NEWBORN, wiring_index, layer=i)
-            ranks = philox.sample_sorted(room[i], n, seed, stream, step, device)
+            room = geometry.sizes[i] - (bounds[i + 1] - bounds[i])
+            ranks = philox.sample_sorted(room, n, seed, stream, step, device)
             start = geometry.position_start[i]
             born.append(start + philox.dormant_at(ranks, survivors[bounds[i] : bounds[i + 1]] - start))
     return torch.cat(born) if born else torch.empty(0, dtype=torch.int64, device=device)
+
+
+def replace_(
+    geometry: Geometry,
+    colptr: Tensor,
+    code: Tensor,
+    riders: Sequence[tuple[Tensor, float | Tensor]],
+    dead: Tensor,
+    newborns: Tensor,
+    negative: Tensor,
+) -> tuple[list[int], list[int]]:
+    """Replace the ``dead`` (sorted indices) by as many ``newborns`` (sorted dormant positions), in place.
+
+    ``riders`` are (array of length K, what newborns hold there: one value, or one for each). ``negative`` says
+    whether the sign of each newborn is -1. Returns (born, died) of each layer.
+    """
+    before = layer_counts(geometry, colptr)
+    edges = torch.tensor(geometry.column_start, device=colptr.device)
+    died_edges = torch.searchsorted(dead, colptr[edges]).tolist()
+    died = [b - a for a, b in itertools.pairwise(died_edges)]
+
+    alive = torch.ones(code.numel(), dtype=torch.bool, device=code.device)
+    alive[dead] = False
+    survivors = geometry.positions(code, colptr)[alive]
+    columns, rows = geometry.locate(newborns)
+    # Two sorted lists merge by counting how many of the other list stand before each element.
+    place_new = torch.arange(newborns.numel(), device=code.device) + torch.searchsorted(survivors, newborns)
+    place_old = torch.arange(survivors.numel(), device=code.device) + torch.searchsorted(newborns, survivors)
+    kept = [code[alive], *(array[alive] for array, _ in riders)]
+    code[place_old] = kept[0]
+    code[place_new] = pack(rows, negative)
+    for (array, fill), values in zip(riders, kept[1:], strict=True):
+        array[place_old] = values
+        array[place_new] = fill
+    dead_before = torch.searchsorted(dead, colptr)
+    # colptr[c] counts the connections left of column c: those that stayed, and the newborns that came in there.
+    born_before = torch.searchsorted(columns, torch.arange(colptr.numel(), device=code.device))
+    colptr.add_(born_before - dead_before)
+    after = layer_counts(geometry, colptr)
+    born = [a - (b - d) for a, b, d in zip(after, before, died, strict=True)]
+    return born, died
 
 
 def rewire_(
@@ -91,29 +142,9 @@ def rewire_(
 
     ``riders`` are (array of length K, what a newborn holds there).
     """
-    before = layer_counts(geometry, colptr)
-    edges = torch.tensor(geometry.column_start, device=colptr.device)
-    died_edges = torch.searchsorted(dead, colptr[edges]).tolist()
-    died = [b - a for a, b in itertools.pairwise(died_edges)]
-
     alive = torch.ones(code.numel(), dtype=torch.bool, device=code.device)
     alive[dead] = False
     survivors = geometry.positions(code, colptr)[alive]
     newborns = draw_newborns(geometry, survivors, dead.numel(), seed, wiring_index, step, shares)
-    columns, rows = geometry.locate(newborns)
-    # Two sorted lists merge by counting how many of the other list stand before each element.
-    place_new = torch.arange(newborns.numel(), device=code.device) + torch.searchsorted(survivors, newborns)
-    place_old = torch.arange(survivors.numel(), device=code.device) + torch.searchsorted(newborns, survivors)
-    kept = [code[alive], *(array[alive] for array, _ in riders)]
-    code[place_old] = kept[0]
-    code[place_new] = pack(rows, philox.negative_signs(newborns, seed, wiring_index))
-    for (array, fill), values in zip(riders, kept[1:], strict=True):
-        array[place_old] = values
-        array[place_new] = fill
-    dead_before = torch.searchsorted(dead, colptr)
-    # colptr[c] counts the connections left of column c: those that stayed, and the newborns that came in there.
-    born_before = torch.searchsorted(columns, torch.arange(colptr.numel(), device=code.device))
-    colptr.add_(born_before - dead_before)
-    after = layer_counts(geometry, colptr)
-    born = [a - (b - d) for a, b, d in zip(after, before, died, strict=True)]
-    return born, died
+    negative = philox.negative_signs(newborns, seed, wiring_index)
+    return replace_(geometry, colptr, code, riders, dead, newborns, negative)

@@ -164,3 +164,20 @@ class StackLayer(Structure):
         ("bias", c_void_p),
         ("activation", c_int32),
     )
+
+
+class Conv(Structure):
+    """wb_conv: a convolution of inputs of a certain size; pairs are height, width."""
+
+    _fields_ = (
+        ("batch", c_int64),
+        ("in_channels", c_int64),
+        ("out_channels", c_int64),
+        ("groups", c_int64),
+        ("in_size", c_int64 * 2),
+        ("out_size", c_int64 * 2),
+        ("kernel", c_int64 * 2),
+        ("stride", c_int64 * 2),
+        ("before", c_int64 * 2),
+        ("dilation", c_int64 * 2),
+    )

@@ -81,7 +81,7 @@ class Run:
     @property
     def budget(self) -> int | None:
         """None for a method that promises none."""
-        return whole(self.setting("budget"))
+        return whole(self.summary["budget"] if "budget" in self.summary else self.config.get("budget"))
 
     @property
     def possible(self) -> int | None:

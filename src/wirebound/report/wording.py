@@ -12,6 +12,8 @@ METHODS = {
     "deepr": "DEEP R",
     "softdeepr": "soft-DEEP R",
     "l1shrinkage": "ℓ1-shrinkage",
+    "constantrate": "Constant rate",
+    "pruning": "Magnitude pruning",
     "magnitudepruning": "Magnitude pruning",
     "fixed": "Fixed connectivity",
     "set": "SET",

@@ -44,7 +44,8 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
     hidden_layer_sizes : units of each hidden layer, a number or a tuple; ``()`` for none.
     connectivity : share of the possible connections that exist, in (0, 1]; or
     budget : their number. With neither, a tenth of the possible ones, but at least 500 (or all).
-    method : ``"deep-r"``, ``"fixed"``, ``"dense"``, or another method of ``wirebound train``.
+    method : ``"deep-r"``, ``"fixed"``, ``"set"``, ``"rigl"``, ``"dense"``, or another method of ``wirebound train``. All
+        but the first two and dense take their steps through ordinary modules, which is slower.
     epochs : passes over the data; ``None`` takes as many as make about 1,500 steps, between 5 and 200.
     batch_size : examples in a step, or all if there are fewer; ``None`` takes 32.
     optimizer, learning_rate, schedule, final_lr, momentum, weight_decay : as in ``wirebound train``; the learning rate
@@ -154,7 +155,8 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
         """A new network and its method."""
         config = self._config(examples, self.n_features_in_, outputs)
         model = build_model(config, self.n_features_in_, outputs)
-        self._method: Method = build_method(config, model, build_optimizer(config, model))
+        per_epoch = -(-examples // min(config.batch_size, examples))
+        self._method: Method = build_method(config, model, build_optimizer(config, model), per_epoch)
         self._settings = config
         self.model_ = model
         found = wirings(model)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wirebound.sweep.values import Range, read_range, show
-from wirebound.train.config import ConfigError, TrainConfig, make_config, read_settings
+from wirebound.train.config import UNSIZED, ConfigError, TrainConfig, make_config, read_settings
 
 # Where a run computes, finds its data and how often it is kept does not change what it is.
 _NOT_IDENTITY = ("threads", "data_path", "checkpoint_every", "checkpoint_seconds")
@@ -57,7 +57,7 @@ class Plan:
     def config(self, point: Mapping[str, Any]) -> TrainConfig:
         """The settings of one run of the sweep."""
         chosen = {**self.settings, **point}
-        if chosen.get("method") == "dense":  # has no budget: a run for each connectivity would be the same run
+        if chosen.get("method") in UNSIZED:  # has no budget: a run for each connectivity would be the same run
             chosen = {**chosen, "connectivity": None, "budget": None}
         return make_config(chosen)
 
@@ -118,7 +118,8 @@ def key_of(config: TrainConfig) -> str:
 
 def name_of(config: TrainConfig, varied: list[str]) -> str:
     """A folder's name that tells the run: method, size, what else is varied, seed."""
-    size = [] if config.method == "dense" else [f"k{config.budget}" if config.budget else f"{config.connectivity:g}"]
+    sized = config.method not in UNSIZED and (config.budget is not None or config.connectivity is not None)
+    size = [f"k{config.budget}" if config.budget else f"{config.connectivity:g}"] if sized else []
     others = [n for n in varied if n not in ("method", "connectivity", "budget", "seed")]
     parts = [config.method, *size, *(f"{n}={show(getattr(config, n))}" for n in others), f"s{config.seed}"]
     name = re.sub(r"[^\w.=+-]", "_", "-".join(parts))

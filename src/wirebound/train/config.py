@@ -16,6 +16,7 @@ from typing import Any
 
 from wirebound.methods import METHODS
 from wirebound.methods.deep_r import NEWBORNS
+from wirebound.methods.l1_shrinkage import BEST_L1
 from wirebound.nn.sparsify import SCOPES
 from wirebound.wiring.budget import RULES
 from wirebound.wiring.init import INITS
@@ -31,6 +32,12 @@ ACTIVATIONS = ("relu", "tanh", "sigmoid")
 ENGINES = ("auto", "fused", "module")
 ON_NAN = ("stop", "skip")
 _LARGEST = 1 << 63  # of a whole number
+UNSIZED = ("dense", "l1-shrinkage")  # methods that nobody tells how many connections there will be
+# Where a method's settings in the paper are others than those of DEEP R.
+METHOD_DEFAULTS: dict[str, dict[str, Any]] = {
+    "soft-deep-r": {"l1": 1e-5, "noise": 1e-5 / 3},
+    "l1-shrinkage": {"l1": BEST_L1},
+}
 
 
 class ConfigError(ValueError):
@@ -73,10 +80,16 @@ class TrainConfig:
     momentum: float = _setting(0.9, "momentum (optimisers momentum, nesterov and rmsprop)")
     eps: float = _setting(1e-8, "ε of adam, adamw and rmsprop")
     weight_decay: float = _setting(0.0, "ℓ2 penalty (decoupled for adamw)")
-    l1: float = _setting(1e-4, "α, the ℓ1 pull of DEEP R")
-    noise: float = _setting(1e-6, "g, the noise of DEEP R in units of η: temperature T = η g²/2")
+    l1: float = _setting(1e-4, "α, the ℓ1 pull (other methods than deep-r have defaults of their own, docs/settings.md)")
+    noise: float = _setting(1e-6, "g, the noise in units of η: temperature T = η g²/2")
     temperature: float | None = _setting(None, "temperature T itself, instead of noise")
     rewire_every: int = _setting(1, "steps between rewirings")
+    theta_min: float | None = _setting(None, "soft-deep-r: where dormant θ stop, < 0 (default: by connectivity)")
+    rate: float = _setting(1e-5, "constant-rate: probability that a dormant connection is re-activated in a step")
+    quality: float | None = _setting(None, "pruning: q of the paper, instead of connectivity")
+    fraction: float = _setting(0.3, "share of the connections that set (ζ) and rigl (α, at the start) replace at a time")
+    replace_every: int | None = _setting(None, "steps between replacements (default: an epoch for set, 100 for rigl)")
+    replace_until: float = _setting(0.75, "share of the run after which rigl replaces no more")
     seed: int = _setting(0, "decides connections, weights, noise and the order of the data")
     engine: str = _setting("auto", "fused native steps, ordinary modules, or whichever applies", choices=ENGINES)
     threads: int | None = _setting(None, "threads of torch and of the kernels (default: torch's)")
@@ -91,27 +104,42 @@ class TrainConfig:
             value = getattr(self, field.name)
             if choices and value not in choices:
                 raise ConfigError(f"{field.name} (={value!r}) must be one of {', '.join(choices)}")
-        if self.method != "dense":
-            if self.connectivity is None and self.budget is None:
+        if self.method not in UNSIZED:
+            if self.connectivity is None and self.budget is None and not self._sized_otherwise():
                 raise ConfigError(f"method (={self.method!r}) needs connectivity or budget")
             if self.connectivity is not None and self.budget is not None:
                 raise ConfigError(f"give connectivity (={self.connectivity}) or budget (={self.budget}), not both")
         if self.connectivity is not None and not 0 < self.connectivity <= 1:
             raise ConfigError(f"connectivity (={self.connectivity}) must be in (0, 1]")
         self._at_least("budget", 1)
-        for name in ("epochs", "batch_size", "rewire_every", "threads", "checkpoint_every"):
+        for name in ("epochs", "batch_size", "rewire_every", "replace_every", "threads", "checkpoint_every"):
             self._at_least(name, 1)
         for name in ("validation", "l1", "noise", "weight_decay", "temperature", "seed", "checkpoint_seconds"):
             self._at_least(name, 0)
+        self._at_least("quality", 0)
+        if self.method == "pruning" and self.quality is not None and (self.connectivity or self.budget):
+            raise ConfigError(f"give quality (={self.quality}), or connectivity or budget, not both")
+        if not 0 <= self.rate <= 1:
+            raise ConfigError(f"rate (={self.rate}) must be in [0, 1]")
+        if self.theta_min is not None and not (math.isfinite(self.theta_min) and self.theta_min < 0):
+            raise ConfigError(f"theta_min (={self.theta_min}) must be a finite number < 0")
         for name in ("lr", "gain", "eps", "final_lr"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise ConfigError(f"{name} (={value}) must be a finite number > 0")
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"momentum (={self.momentum}) must be in [0, 1)")
+        for name in ("fraction", "replace_until"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} (={getattr(self, name)}) must be in [0, 1]")
         if any(size < 1 for size in self.hidden):
             raise ConfigError(f"hidden (={self.hidden}) must be sizes >= 1")
         return self
+
+    def _sized_otherwise(self) -> bool:
+        """Whether a setting of the method's own says how many connections there will be."""
+        own = {"soft-deep-r": self.theta_min, "pruning": self.quality}
+        return own.get(self.method) is not None
 
     def _at_least(self, name: str, minimum: int) -> None:
         value = getattr(self, name)
@@ -161,7 +189,7 @@ def make_config(*sources: Mapping[str, Any]) -> TrainConfig:
             if name not in fields:
                 raise ConfigError(f"unknown setting {name!r}; known are {', '.join(fields)}")
             merged[name] = _typed(name, str(fields[name].type), value)
-    return TrainConfig(**merged).check()
+    return TrainConfig(**{**METHOD_DEFAULTS.get(merged.get("method", ""), {}), **merged}).check()
 
 
 def _typed(name: str, kind: str, value: Any) -> Any:

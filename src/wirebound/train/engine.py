@@ -62,9 +62,9 @@ def data_order(examples: int, seed: int, epoch: int) -> Tensor:
 
 
 def count_active(model: nn.Module, method: Method) -> int:
-    """Connections that are active now; all of them in a dense model."""
+    """Connections that are active now."""
     found = wirings(model)
-    return sum(w.active for w in found) if found else sum(shape.possible for shape in method.shapes)
+    return sum(w.active for w in found) if found else sum(method.layer_active())
 
 
 def diverged(step: int, loss: float, lr: float, where: str) -> DivergedError:

@@ -23,7 +23,7 @@ from wirebound.train.record import RunFolder
 from wirebound.train.resume import check_same_run, load_checkpoint, load_finished
 from wirebound.train.run_state import RunState
 from wirebound.train.running import WINDOWS, Examples, Listener, Progress, Run, evaluate
-from wirebound.train.summary import layer_active, model_card, summarise
+from wirebound.train.summary import model_card, summarise
 
 __all__ = ["WINDOWS", "Listener", "Progress", "RunResult", "choose_engine", "evaluate", "train"]
 
@@ -85,11 +85,12 @@ def train(
         data = datasets.split_validation(data, config.validation, seed=0)
     examples = Examples(len(data.train_y), data.inputs("test", flatten=True), data.test_y, data.shape)
     model = build_model(config, examples.test_x.shape[1], data.classes)
-    method = build_method(config, model, build_optimizer(config, model))
+    per_epoch = -(-examples.count // config.batch_size)
+    method = build_method(config, model, build_optimizer(config, model), per_epoch)
     if start.finished:
         return RunResult({}, model, None) if folder is None else _already_finished(folder, model)
     engine = choose_engine(config, model, method, data)
-    state = RunState(layer_active(model, method))
+    state = RunState(method.layer_active())
     kind = Run if rank() == 0 else Follower
     run = kind(config, model, method, engine, examples, state, folder, listener)
     if rank() > 0:

@@ -8,7 +8,17 @@ import torch
 from torch import nn, optim
 
 from wirebound.core import schedule
-from wirebound.methods import DeepR, Dense, Fixed, Method
+from wirebound.methods import (
+    METHODS,
+    SET,
+    ConstantRate,
+    DeepR,
+    L1Shrinkage,
+    MagnitudePruning,
+    Method,
+    RigL,
+    SoftDeepR,
+)
 from wirebound.nn.sparsify import sparsify
 from wirebound.train.config import ConfigError, TrainConfig
 
@@ -24,9 +34,9 @@ def perceptron(sizes: list[int], activation: str, bias: bool, device: str) -> nn
 
 
 def build_model(config: TrainConfig, inputs: int, classes: int) -> nn.Module:
-    """The network of a run: sparse from the start, or dense for the dense method."""
+    """The network of a run: sparse from the start, or plain for methods that store their matrices in full."""
     sizes = [inputs, *config.hidden, classes]
-    if config.method == "dense":
+    if METHODS[config.method].plain:
         # fork_rng: the caller's global generator is not ours to move.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -65,17 +75,61 @@ def build_optimizer(config: TrainConfig, model: nn.Module) -> optim.Optimizer:
     raise ConfigError(f"optimizer (={config.optimizer!r}) is unknown")
 
 
-def build_method(config: TrainConfig, model: nn.Module, optimizer: optim.Optimizer) -> Method:
-    if config.method == "dense":
-        return Dense(model, optimizer)
-    if config.method == "fixed":
-        return Fixed(model, optimizer)
-    temperature = config.temperature
-    return DeepR(
-        model,
-        optimizer,
-        l1=config.l1,
-        temperature=schedule.noise_amplitude(config.noise) if temperature is None else temperature,
-        rewire_every=config.rewire_every,
-        newborns=config.newborns,
-    )
+def build_method(
+    config: TrainConfig, model: nn.Module, optimizer: optim.Optimizer, per_epoch: int | None = None
+) -> Method:
+    """The method of a run; ``per_epoch``, the steps of an epoch, is what schedules over a run go by."""
+    kind = METHODS[config.method]
+    temperature = schedule.noise_amplitude(config.noise) if config.temperature is None else config.temperature
+    if kind is DeepR:
+        return DeepR(
+            model,
+            optimizer,
+            l1=config.l1,
+            temperature=temperature,
+            rewire_every=config.rewire_every,
+            newborns=config.newborns,
+        )
+    if kind is SoftDeepR:
+        return SoftDeepR(
+            model,
+            optimizer,
+            l1=config.l1,
+            temperature=temperature,
+            theta_min=config.theta_min,
+            connectivity=config.connectivity,
+            budget=config.budget,
+            allocation=config.allocation,
+            init=config.init,
+            gain=config.gain,
+            seed=config.seed,
+        )
+    if kind is ConstantRate:
+        return ConstantRate(model, optimizer, rate=config.rate, l1=config.l1, temperature=temperature)
+    if kind is L1Shrinkage:
+        return L1Shrinkage(model, optimizer, l1=config.l1)
+    if kind is MagnitudePruning:
+        if per_epoch is None:
+            raise ConfigError(f"method (={config.method!r}) must know how many steps the run has")
+        return MagnitudePruning(
+            model,
+            optimizer,
+            total_steps=per_epoch * config.epochs,
+            quality=config.quality,
+            connectivity=config.connectivity,
+            budget=config.budget,
+        )
+    if kind in (SET, RigL):
+        return _build_rival(config, model, optimizer, per_epoch)
+    return kind(model, optimizer)  # type: ignore[call-arg]
+
+
+def _build_rival(
+    config: TrainConfig, model: nn.Module, optimizer: optim.Optimizer, per_epoch: int | None
+) -> Method:
+    steps = None if per_epoch is None else per_epoch * config.epochs
+    if config.method == "set":
+        # Not after the last step: its newborns would never be trained.
+        return SET(model, optimizer, zeta=config.fraction, every=config.replace_every or per_epoch or 100, until=steps)
+    until = None if steps is None else max(1, round(config.replace_until * steps))
+    return RigL(model, optimizer, fraction=config.fraction, every=config.replace_every or 100, until=until)

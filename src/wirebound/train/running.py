@@ -21,7 +21,6 @@ from wirebound.train.interrupt import Interrupted, StopRequest
 from wirebound.train.record import RunFolder
 from wirebound.train.resume import checkpoint_extra
 from wirebound.train.run_state import RunState
-from wirebound.train.summary import layer_active
 from wirebound.train.window import Tally, Window
 from wirebound.wiring import WiringError
 
@@ -158,7 +157,7 @@ class Run:
                 f"the test loss (={state.test_loss}) after epoch {state.epoch} must be a finite number, first at "
                 f"fault: {where}; try a lower learning rate (now {lr:g})"
             )
-        step, active = state.epoch * self.per_epoch, layer_active(model, self.method)
+        step, active = state.epoch * self.per_epoch, self.method.layer_active()
         self._metric(
             "epoch",
             epoch=state.epoch,
@@ -240,12 +239,11 @@ class Run:
         """How many connections leave each input: the picture of where the network looks."""
         first: tuple[str, SparseLayer] | None = next(sparse_layers(self.model), None)
         if first is not None:
-            colptr = first[1].wiring.layer_index(first[1].part).layer_colptr()
-            shape = list(self.examples.shape)
-            self._metric("wiring", epoch=epoch, step=step, inputs=colptr.diff().tolist(), shape=shape)
+            inputs = first[1].wiring.layer_inputs(first[1].part)
+            self._metric("wiring", epoch=epoch, step=step, inputs=inputs, shape=list(self.examples.shape))
 
     def _tell(self, loss: float, accuracy: float | None) -> None:
         if self.listener is not None:
-            active = sum(layer_active(self.model, self.method))
+            active = sum(self.method.layer_active())
             state, config = self.state, self.config
             self.listener(Progress(self.method.steps, self.steps, state.epoch, config.epochs, loss, accuracy, active))

@@ -11,6 +11,7 @@ from torch import nn, optim
 from wirebound import ops
 from wirebound.methods import DeepR, Dense, Fixed, Method
 from wirebound.nn.linear import SparseLinear
+from wirebound.nn.part import wirings
 from wirebound.nn.stack import ACTIVATIONS, SparseSequential
 
 _HOOKS = (
@@ -63,6 +64,8 @@ def why_not_fused(model: nn.Module, method: Method) -> str:
         return "the native kernels are not in use"
     if type(method) not in (DeepR, Fixed, Dense):
         return f"method (={type(method).__name__}) has no fused step"
+    if any(wiring.constrained for wiring in wirings(model)):
+        return "neurons have caps or signs"
     stack = read_stack(model)
     if isinstance(stack, str):
         return stack

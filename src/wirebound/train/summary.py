@@ -19,24 +19,18 @@ from wirebound.train.run_state import RunState
 from wirebound.version import __version__
 
 
-def layer_active(model: nn.Module, method: Method) -> list[int]:
-    """Connections of each layer now; all of them in a dense model."""
-    found = wirings(model)
-    if found:
-        return [n for wiring in found for n in wiring.layer_active]
-    return [shape.possible for shape in method.shapes]
-
-
 def summarise(
     config: TrainConfig, model: nn.Module, method: Method, path: str, steps: int, state: RunState
 ) -> dict[str, Any]:
     shapes = method.shapes
     possible = sum(shape.possible for shape in shapes)
-    budget = None if config.method == "dense" else sum(w.budget for w in wirings(model))
-    connectivity = (possible if budget is None else budget) / possible
+    active = method.layer_active()
+    budget = sum(w.budget for w in wirings(model)) if method.promises_budget else None
+    measured = state.active_max if method.counts == "highest" else sum(active)
+    connectivity = (measured if budget is None else budget) / possible
     layers = [
         {"name": s.name, "shape": [s.n_out, s.n_in], "possible": s.possible, "initial": a, "final": b}
-        for s, a, b in zip(shapes, state.initial, layer_active(model, method), strict=True)
+        for s, a, b in zip(shapes, state.initial, active, strict=True)
     ]
     summary = {
         "method": config.method,

@@ -1,6 +1,11 @@
 """A wiring is one budget: K active connections over one matrix or many."""
 
 from wirebound.wiring.budget import Allocation, allocate, settle_budget
+from wirebound.wiring.constraints import Constraints
+from wirebound.wiring.draw import draw_newborns
 from wirebound.wiring.wiring import GradientSource, LayerShape, Wiring, WiringError
 
-__all__ = ["Allocation", "GradientSource", "LayerShape", "Wiring", "WiringError", "allocate", "settle_budget"]
+__all__ = [
+    "Allocation",
+    "Constraints",
+    "GradientSource", "LayerShape", "Wiring", "WiringError", "allocate", "draw_newborns", "settle_budget"]

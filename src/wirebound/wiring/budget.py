@@ -46,6 +46,8 @@ def apportion(weights: Sequence[float], capacities: Sequence[int], total: int) -
     What a full layer cannot take is shared out among the others; the rounding is settled by largest remainder.
     Every layer that can hold a connection gets one, if the total suffices.
     """
+    if total > sum(capacities):
+        raise ValueError(f"budget (={total}) must be in [1, {sum(capacities)}], what the layers have room for")
     exact = [0.0] * len(weights)
     open_layers = {i for i, capacity in enumerate(capacities) if capacity > 0 and weights[i] > 0}
     left = float(total)
@@ -109,15 +111,18 @@ def allocate(
     allocation: Allocation,
     connectivity: float | None,
     budget: int | None,
+    capacities: Sequence[int] | None = None,
 ) -> list[int]:
     """Connections of each layer at the start.
 
     ``allocation`` is the name of a rule, or one value for each layer (a list, or a mapping from layer name): counts
     if they are whole numbers (type int), connectivities in (0, 1] if they are floats. Given values alone set the
-    budget; together with a connectivity or a budget, given connectivities are proportions of it.
+    budget; together with a connectivity or a budget, given connectivities are proportions of it. ``capacities`` are what
+    layers have room for, if that is less than their possible connections (``Constraints.capacity``).
     """
-    capacities = [rows * columns for rows, columns in shapes]
-    possible = sum(capacities)
+    sizes = [rows * columns for rows, columns in shapes]
+    possible = sum(sizes)
+    capacities = sizes if capacities is None else capacities
     if isinstance(allocation, str):
         if allocation not in RULES:
             raise ValueError(f"allocation (={allocation!r}) must be one of {sorted(RULES)} or a value for each layer")
@@ -140,9 +145,9 @@ def allocate(
     for name, value in zip(names, values, strict=True):
         if not 0 < value <= 1:
             raise ValueError(f"allocation of layer {name!r} (={value}) must be a connectivity in (0, 1]")
-    weights = [value * capacity for value, capacity in zip(values, capacities, strict=True)]
+    weights = [value * size for value, size in zip(values, sizes, strict=True)]
     if (connectivity, budget) == (None, None):
-        return [max(1, round(weight)) if capacity else 0 for weight, capacity in zip(weights, capacities, strict=True)]
+        return [max(1, round(weight)) if size else 0 for weight, size in zip(weights, sizes, strict=True)]
     return apportion(weights, capacities, settle_budget(connectivity, budget, possible))
 
 

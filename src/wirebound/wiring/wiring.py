@@ -22,6 +22,9 @@ from wirebound.core import mapping
 from wirebound.ops import philox
 from wirebound.ops.layout import Geometry, LayerIndex, rows_of
 from wirebound.wiring import init as initial
+from wirebound.wiring.constraints import Constraints, require_room, settle_caps, settle_signs
+from wirebound.wiring.draw import draw_first, draw_newborns, fault_of_newborns
+from wirebound.wiring.fault import find_fault
 
 T = TypeVar("T")
 
@@ -78,15 +81,21 @@ class Wiring(nn.Module):
         index: number of this wiring in its model, so that two of the same seed draw different numbers.
         init: scale of the first weights, see ``wiring/init.py``.
         gain: factor on that scale.
+        constraints: caps on the fan-in and fan-out of neurons, and signs that belong to them.
     """
 
     theta = _Registered[nn.Parameter]("_parameters")
     code = _Registered[Tensor]("_buffers")
     colptr = _Registered[Tensor]("_buffers")
     initial_counts: Tensor
+    # None, or which of the K places hold a connection: for methods that may leave places empty. An empty place has
+    # θ = 0, so layers need not know of it.
+    alive: Tensor | None
     # None, or a dict by layer: each backward pass of a layer then leaves its source here (several if the layer is used
     # several times). For methods that grow connections by their gradient; they set it for the steps in which they do.
     watch: dict[int, list[GradientSource]] | None
+    fan_caps: Tensor | None  # int64[2, layers]: most connections of an output and of an input neuron
+    column_signs: Tensor | None  # int8, for each input neuron of all layers: 1, -1, or 0 where it is free
     identity: Tensor  # seed, index: the constant signs follow from them, so they are part of the state
 
     def __init__(
@@ -100,6 +109,7 @@ class Wiring(nn.Module):
         gain: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        constraints: Constraints | None = None,
     ) -> None:
         super().__init__()
         if not 0 <= seed < 1 << 63:
@@ -112,9 +122,13 @@ class Wiring(nn.Module):
         self.geometry = Geometry(tuple(s.n_out for s in layers), tuple(s.n_in for s in layers))
         device = torch.device("cpu" if device is None else device)
         dtype = torch.get_default_dtype() if dtype is None else dtype
-        positions = initial.draw_positions(self.geometry, counts, seed, index, device)
+        self._constrain(constraints, counts, seed, index, device)
+        if self.fan_caps is None:
+            positions = initial.draw_positions(self.geometry, counts, seed, index, device)
+        else:
+            positions = draw_first(self.geometry, self.fan_caps, counts, seed, index, device)
         theta = initial.draw_theta(self.geometry, counts, seed, index, init, gain, device, dtype)
-        self._fill(positions, ops.negative_signs(positions, seed, index), theta, counts, seed, index)
+        self._fill(positions, self.negative_signs(positions), theta, counts)
 
     @classmethod
     def from_connections(
@@ -125,10 +139,12 @@ class Wiring(nn.Module):
         *,
         seed: int = 0,
         index: int = 0,
+        constraints: Constraints | None = None,
     ) -> Wiring:
         """A wiring of given connections: sorted ``positions`` through all layers, and a weight for each.
 
         The sign of such a connection is that of its weight while it lives; born anew, it has its constant sign.
+        They must keep the ``constraints``, if there are any.
         """
         wiring = cls.__new__(cls)
         nn.Module.__init__(wiring)
@@ -137,20 +153,32 @@ class Wiring(nn.Module):
         edges = torch.tensor(wiring.geometry.position_start, device=positions.device)
         bounds = torch.searchsorted(positions, edges).tolist()
         counts = [b - a for a, b in itertools.pairwise(bounds)]
-        negative = torch.where(weights == 0, ops.negative_signs(positions, seed, index), weights < 0)
-        wiring._fill(positions, negative, weights.detach().abs(), counts, seed, index)
+        wiring._constrain(constraints, counts, seed, index, positions.device)
+        negative = torch.where(weights == 0, wiring.negative_signs(positions), weights < 0)
+        wiring._fill(positions, negative, weights.detach().abs(), counts)
+        if constraints:
+            wiring.check()
         return wiring
 
-    def _fill(
-        self, positions: Tensor, negative: Tensor, theta: Tensor, counts: Sequence[int], seed: int, index: int
+    def _constrain(
+        self, constraints: Constraints | None, counts: Sequence[int], seed: int, index: int, device: torch.device
     ) -> None:
+        """Note who it is and what it has to keep; before anything is drawn."""
+        self.seed, self.index = seed, index
+        fan_caps, signs = settle_caps(constraints, self.layers), settle_signs(constraints, self.layers, seed, index)
+        if constraints is not None:
+            require_room(constraints, self.layers, counts)
+        self.register_buffer("fan_caps", None if fan_caps is None else fan_caps.to(device))
+        self.register_buffer("column_signs", None if signs is None else signs.to(device))
+
+    def _fill(self, positions: Tensor, negative: Tensor, theta: Tensor, counts: Sequence[int]) -> None:
         code, colptr = initial.build_index(self.geometry, positions, negative)
         self.register_parameter("theta", nn.Parameter(theta))
         self.register_buffer("code", code)
         self.register_buffer("colptr", colptr)
         self.register_buffer("initial_counts", torch.tensor(counts, dtype=torch.int64))
-        self.register_buffer("identity", torch.tensor([seed, index], dtype=torch.int64))
-        self.seed, self.index = seed, index
+        self.register_buffer("identity", torch.tensor([self.seed, self.index], dtype=torch.int64))
+        self.register_buffer("alive", None)
         self.sign_bound = True
         self._bounds: list[int] | None = None
         self._split: tuple[tuple[int, bool], tuple[Tensor, ...]] | None = None
@@ -161,12 +189,14 @@ class Wiring(nn.Module):
 
     @property
     def budget(self) -> int:
-        """K, the number of connections that this wiring may have, and has."""
+        """K, the number of connections that this wiring may have, and has unless it keeps places empty."""
         return self.theta.numel()
 
     @property
     def active(self) -> int:
         """Active connections now, counted."""
+        if self.alive is not None:
+            return int(self.alive.sum())
         return int((self.theta >= 0).sum()) if self.sign_bound else self.theta.numel()
 
     @property
@@ -178,9 +208,16 @@ class Wiring(nn.Module):
         return self.budget / self.possible
 
     @property
+    def constrained(self) -> bool:
+        """Whether neurons have caps or signs, which fused steps do not know of."""
+        buffers = self._buffers
+        return buffers["fan_caps"] is not None or buffers["column_signs"] is not None
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all that the wiring keeps: parameters, index and column pointers (gradients not included)."""
-        return sum(t.numel() * t.element_size() for t in (self.theta, self.code, self.colptr))
+        arrays = (self.theta, self.code, self.colptr, *(() if self.alive is None else (self.alive,)))
+        return sum(t.numel() * t.element_size() for t in arrays)
 
     @property
     def bounds(self) -> list[int]:
@@ -191,10 +228,26 @@ class Wiring(nn.Module):
         return self._bounds
 
     @property
-    def layer_active(self) -> list[int]:
-        """Connections of each layer."""
+    def layer_places(self) -> list[int]:
+        """Places of each layer in the arrays, empty ones included."""
         bounds = self.bounds
         return [b - a for a, b in itertools.pairwise(bounds)]
+
+    @property
+    def layer_active(self) -> list[int]:
+        """Connections of each layer."""
+        alive = self.alive
+        if alive is None:
+            return self.layer_places
+        return [int(alive[a:b].sum()) for a, b in itertools.pairwise(self.bounds)]
+
+    def layer_inputs(self, part: int) -> list[int]:
+        """Connections that leave each input of a layer."""
+        colptr = self.layer_index(part).layer_colptr()
+        if self.alive is None:
+            return colptr.diff().tolist()
+        before = torch.cat((colptr.new_zeros(1), self.alive.cumsum(0)))
+        return before[colptr].diff().tolist()
 
     def positions(self) -> Tensor:
         """The sorted position of each connection, int64, counted input-major through all layers."""
@@ -220,7 +273,7 @@ class Wiring(nn.Module):
             return theta
         key = (theta._version, torch.is_grad_enabled())
         if self._split is None or self._split[0] != key:
-            self._split = (key, theta.split(self.layer_active))
+            self._split = (key, theta.split(self.layer_places))
         return self._split[1][part]
 
     def layer_index(self, part: int) -> LayerIndex:
@@ -247,6 +300,12 @@ class Wiring(nn.Module):
 
         ``riders`` are the arrays that move along, each with the value of a newborn.
         """
+        if self.constrained:
+            positions = self.positions()
+            alive = torch.ones(self.budget, dtype=torch.bool, device=dead.device)
+            alive[dead] = False
+            newborns = draw_newborns(self, positions[alive], positions[dead], step, shares=shares)
+            return self.replace_(dead, newborns, riders)
         theta = self.theta.detach()
         born, died = ops.rewire_(
             self.geometry,
@@ -262,6 +321,43 @@ class Wiring(nn.Module):
         self.moved(born, died)
         return born, died
 
+    def negative_signs(self, positions: Tensor) -> Tensor:
+        """Whether the constant sign of each position is -1: that of its input neuron, or else a hash of the position."""
+        negative = ops.negative_signs(positions, self.seed, self.index)
+        if self.column_signs is None:
+            return negative
+        own = self.column_signs[self.geometry.locate(positions)[0]]
+        return torch.where(own == 0, negative, own < 0)
+
+    def replace_(
+        self,
+        dead: Tensor,
+        newborns: Tensor,
+        riders: Sequence[tuple[Tensor, float | Tensor]],
+        strength: float | Tensor = 0.0,
+    ) -> tuple[list[int], list[int]]:
+        """Replace the ``dead`` (sorted indices) by as many ``newborns`` (sorted positions that are not active, or
+        die); (born, died) of each layer.
+
+        A newborn's weight is ``strength``, a number >= 0 or one for each, with the constant sign of its position.
+        ``riders`` are the arrays that move along, each with the value, or the values, of newborns.
+        """
+        alive = torch.ones(self.budget, dtype=torch.bool, device=dead.device)
+        alive[dead] = False
+        fault = fault_of_newborns(self, self.positions()[alive], newborns, dead.numel())
+        if fault is not None:
+            raise ValueError(fault)
+        negative = self.negative_signs(newborns)
+        theta = self.theta.detach()
+        fill: float | Tensor = strength
+        if not self.sign_bound:
+            fill = torch.where(negative, -1.0, 1.0).to(theta.dtype) * strength
+            negative = torch.zeros_like(negative)
+        moving = [(theta, fill), *riders]
+        born, died = ops.replace_(self.geometry, self.colptr, self.code, moving, dead, newborns, negative)
+        self.moved(born, died)
+        return born, died
+
     def moved(self, born: Sequence[int], died: Sequence[int]) -> None:
         """Note that so many connections of each layer were born and died."""
         if born == died:
@@ -273,10 +369,19 @@ class Wiring(nn.Module):
                 moved += born[i] - died[i]
                 self._bounds[i + 1] += moved
 
+    def keep_empty_places_(self) -> Tensor:
+        """From now on note which places hold a connection, at first all; the mask, for a method to change."""
+        self.alive = torch.ones(self.budget, dtype=torch.bool, device=self.theta.device)
+        return self.alive
+
     @torch.no_grad()
     def release_signs_(self) -> None:
-        """Let weights cross zero: θ becomes the weight itself, as methods without constant signs need it."""
-        if self.sign_bound:
+        """Let weights cross zero: θ becomes the weight itself, as methods without constant signs need it.
+
+        Signs that belong to neurons stay bound all the same: such a method then has to stop θ at 0.
+        """
+        self.alive = None  # every place is a connection again, an empty one a connection of weight 0
+        if self.sign_bound and self.column_signs is None:
             self.theta.copy_(mapping.weights(self.theta, self.code))
             self.code.copy_(rows_of(self.code))
             self.sign_bound = False
@@ -284,6 +389,7 @@ class Wiring(nn.Module):
     @torch.no_grad()
     def bind_signs_(self) -> None:
         """Back to θ >= 0 and constant signs, those that the weights have now."""
+        self.alive = None
         if not self.sign_bound:
             self.code.copy_(torch.where(self.theta < 0, self.code | -(1 << 31), self.code))
             self.theta.abs_()
@@ -319,32 +425,3 @@ class Wiring(nn.Module):
 
     def extra_repr(self) -> str:
         return f"budget={self.budget}, possible={self.possible}, layers={len(self.layers)}"
-
-
-def find_fault(wiring: Wiring) -> str | None:
-    """What is wrong with a wiring, or None."""
-    theta, code, colptr = wiring.theta.detach(), wiring.code, wiring.colptr
-    budget, columns = wiring.budget, wiring.geometry.column_start[-1]
-    if code.shape != (budget,) or colptr.shape != (columns + 1,):
-        return f"arrays must be {budget} and {columns + 1} long, are {tuple(code.shape)} and {tuple(colptr.shape)}"
-    counts = colptr[1:] - colptr[:-1]
-    if int(colptr[0]) != 0 or int(colptr[-1]) != budget or bool((counts < 0).any()):
-        return f"column pointers must rise from 0 to the budget (={budget})"
-    rows = rows_of(code)
-    heights = torch.repeat_interleave(
-        torch.tensor(wiring.geometry.n_out, device=code.device),
-        torch.tensor(wiring.geometry.n_in, device=code.device),
-    )
-    height = torch.repeat_interleave(heights, counts, output_size=budget)
-    if bool((rows >= height).any()):
-        return "a connection has a row outside of its layer"
-    positions = wiring.positions()
-    if bool((positions[1:] <= positions[:-1]).any()):
-        return "connections must be distinct and sorted by position"
-    bad = torch.nonzero(~torch.isfinite(theta)).view(-1)
-    if bad.numel():
-        return f"θ must be finite, {bad.numel()} are not, the first at index {int(bad[0])}"
-    if wiring.sign_bound and wiring.active != budget:
-        lost = int((theta < 0).sum())
-        return f"exactly K (={budget}) connections must be active, {lost} have θ < 0"
-    return None

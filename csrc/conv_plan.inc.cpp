@@ -1,0 +1,136 @@
+// The order in which a pass takes the connections: sorted into cells of (chunk of input channels, output channel).
+//
+// A pass sums an output channel in registers while the chunk of input channels it reads stays in the first cache. The
+// sort is a counting sort, O(K + cells), made anew in every call: the work it serves is hundreds of times larger.
+
+template <class T>
+struct ConvEntry {
+    int32_t offset;  // of the first number that it reads, from the start of its group and chunk
+    T weight;
+};
+
+template <class T>
+struct ConvPlan {
+    int64_t rows = 0, group_rows = 1;  // output channels of the pass, in all and in a group
+    int64_t chunk = 1, chunks = 0;     // input channels of a chunk; chunks of a group
+    int64_t chunk_stride = 0, group_stride = 0;  // numbers in the panel from one to the next
+    int64_t* cells = nullptr;          // entries of cell i are [cells[i], cells[i + 1])
+    ConvEntry<T>* entries = nullptr;
+
+    // Entries of an output channel in a chunk.
+    WB_INLINE const int64_t* cell(int64_t chunk_index, int64_t row) const { return cells + chunk_index * rows + row; }
+    // Where the panel of an output channel's group starts.
+    WB_INLINE int64_t group_base(int64_t row) const {
+        return group_rows == rows ? 0 : row / group_rows * group_stride;
+    }
+};
+
+// Bytes of a panel's part that one pass over a chunk reads: they should stay in a first cache of 32 KB.
+constexpr int64_t kChunkBytes = 20 << 10;
+// Connections that a cell should have on average, so that loading and storing its sums does not weigh.
+constexpr int64_t kCellConnections = 8;
+
+// Input channels of a chunk; `slab` bytes of each are read.
+static int64_t chunk_channels(int64_t channels, int64_t slab, int64_t rows, int64_t connections) {
+    if (channels <= 1) return 1;
+    int64_t chunk = std::max<int64_t>(1, kChunkBytes / std::max<int64_t>(1, slab));
+    const int64_t per_row = std::max<int64_t>(1, connections / std::max<int64_t>(1, rows));
+    chunk = std::min(channels, std::max(chunk, kCellConnections * channels / per_row));
+    const int64_t chunks = (channels + chunk - 1) / chunk;
+    return (channels + chunks - 1) / chunks;
+}
+
+// For all connections, column by column: column_of(channel, ky, kx) gives what takes (k, row). Forwards, or backwards
+// with Reverse.
+template <bool Reverse, class T, class Column>
+WB_INLINE void each_connection(const ConvShape& shape, const Layer<T>& layer, Column&& column_of) {
+    const int64_t places = shape.y.kernel * shape.x.kernel;
+    for (int64_t i = 0; i < layer.n_in; ++i) {
+        const int64_t column = Reverse ? layer.n_in - 1 - i : i;
+        const int64_t begin = layer.begin(column), end = layer.begin(column + 1);
+        if (begin == end) continue;
+        const int64_t place = column % places;
+        const auto visit = column_of(column / places, place / shape.x.kernel, place % shape.x.kernel);
+        if constexpr (Reverse) {
+            for (int64_t k = end; k-- > begin;) visit(k, row_of(layer.code[k]));
+        } else {
+            for (int64_t k = begin; k < end; ++k) visit(k, row_of(layer.code[k]));
+        }
+    }
+}
+
+// Which way a plan goes: column(channel, ky, kx) gives what makes a cell and an offset of a row.
+template <class T>
+struct Outward {  // from x to y
+    const ConvShape& shape;
+    const ConvPanel& panel;
+    const ConvPlan<T>& plan;
+
+    WB_INLINE auto column(int64_t channel, int64_t ky, int64_t kx) const {
+        const int64_t phase = shape.y.phase(ky) * shape.x.phases + shape.x.phase(kx);
+        const int64_t offset = (channel % plan.chunk * shape.phases() + phase) * panel.channel +
+                               shape.y.shift(ky) * panel.row + shape.x.shift(kx) * shape.images;
+        const int64_t first = channel / plan.chunk * plan.rows;
+        return [=](int64_t row) { return std::pair<int64_t, int64_t>(first + row, offset); };
+    }
+};
+template <class T>
+struct Inward {  // from dy to dx
+    const ConvShape& shape;
+    const ConvPanel& panel;
+    const ConvPlan<T>& plan;
+    int64_t top, left;  // as in pack_output
+
+    WB_INLINE auto column(int64_t channel, int64_t ky, int64_t kx) const {
+        const int64_t phases = shape.phases(), phase = shape.y.phase(ky) * shape.x.phases + shape.x.phase(kx);
+        const int64_t offset = (top + shape.y.first_place() - shape.y.shift(ky)) * panel.row +
+                               (left + shape.x.first_place() - shape.x.shift(kx)) * shape.images;
+        const int64_t in = channel * phases + phase, group_in = shape.group_in * phases, group_out = shape.group_out;
+        const int64_t chunk = plan.chunk, rows = plan.rows, step = panel.channel;
+        const bool one_group = shape.groups == 1;
+        return [=](int64_t row) {
+            const int64_t group = one_group ? 0 : row / group_out, within = row - group * group_out;
+            const int64_t cell = within / chunk * rows + group * group_in + in;
+            return std::pair<int64_t, int64_t>(cell, within % chunk * step + offset);
+        };
+    }
+};
+
+// Sorts the connections of a layer. `space` holds the cells, then the entries.
+template <class T>
+static size_t plan_bytes(const ConvPlan<T>& plan, int64_t connections) {
+    return static_cast<size_t>(plan.chunks * plan.rows + 2) * sizeof(int64_t) +
+           static_cast<size_t>(connections) * sizeof(ConvEntry<T>);
+}
+template <class T, class Way>
+static void fill_plan(const ConvShape& shape, const Layer<T>& layer, const Way& way, ConvPlan<T>& plan, void* space) {
+    const int64_t cells = plan.chunks * plan.rows;
+    plan.cells = static_cast<int64_t*>(space);
+    plan.entries = reinterpret_cast<ConvEntry<T>*>(plan.cells + cells + 2);
+    std::memset(plan.cells, 0, static_cast<size_t>(cells + 2) * sizeof(int64_t));
+    each_connection<false>(shape, layer, [&](int64_t channel, int64_t ky, int64_t kx) {
+        const auto place = way.column(channel, ky, kx);
+        return [&, place](int64_t, int64_t row) { ++plan.cells[place(row).first + 2]; };
+    });
+    for (int64_t cell = 2; cell < cells + 2; ++cell) plan.cells[cell] += plan.cells[cell - 1];
+    each_connection<false>(shape, layer, [&](int64_t channel, int64_t ky, int64_t kx) {
+        const auto place = way.column(channel, ky, kx);
+        return [&, place](int64_t k, int64_t row) {
+            const auto [cell, offset] = place(row);
+            plan.entries[plan.cells[cell + 1]++] = {static_cast<int32_t>(offset),
+                                                    with_sign(layer.theta[k], layer.code[k])};
+        };
+    });
+}
+
+// Takes sums in the order of a plan back to the connections; the plan's cells are used up.
+template <class T, class Way>
+static void scatter_sums(const ConvShape& shape, const Layer<T>& layer, const Way& way, ConvPlan<T>& plan,
+                         const T* sums, T* dtheta) {
+    each_connection<true>(shape, layer, [&](int64_t channel, int64_t ky, int64_t kx) {
+        const auto place = way.column(channel, ky, kx);
+        return [&, place](int64_t k, int64_t row) {
+            dtheta[k] = with_sign(sums[--plan.cells[place(row).first + 1]], layer.code[k]);
+        };
+    });
+}

@@ -1,0 +1,125 @@
+// The innermost loops: one tile of lines, for output channels [first, end) and one chunk of input channels.
+
+// Adds to the tiles at `to`, `to_stride` numbers a channel, lines `line` numbers apart.
+template <class T, int R, int V>
+static void gather_tile(const ConvPlan<T>& plan, const T* from, int64_t row_stride, int64_t chunk, int64_t first,
+                        int64_t end, T* to, int64_t to_stride, int64_t line) {
+    constexpr int lanes = kVectorBytes / sizeof(T);
+    using Vector = Vec<T>;
+    const ConvEntry<T>* const entries = plan.entries;
+    const int64_t* const cells = plan.cell(chunk, 0);
+    for (int64_t row = first; row < end; ++row, to += to_stride) {
+        int64_t k = cells[row];
+        const int64_t stop = cells[row + 1];
+        if (k == stop) continue;
+        const T* const base = from + plan.group_base(row);
+        Vector sums[R][V];
+        for (int r = 0; r < R; ++r)
+            for (int v = 0; v < V; ++v) sums[r][v] = load<T>(to + r * line + v * lanes);
+        for (; k < stop; ++k) {
+            const T* x = base + entries[k].offset;
+            const Vector weight = splat<T>(entries[k].weight);
+            for (int r = 0; r < R; ++r, x += row_stride)
+                for (int v = 0; v < V; ++v) sums[r][v] += weight * load<T>(x + v * lanes);
+        }
+        for (int r = 0; r < R; ++r)
+            for (int v = 0; v < V; ++v) store<T>(to + r * line + v * lanes, sums[r][v]);
+    }
+}
+
+// Adds the products of the tiles of dy and of x to sums[entry].
+template <class T, int R, int V>
+static void product_tile(const ConvPlan<T>& plan, const T* from, int64_t row_stride, int64_t chunk, int64_t first,
+                         int64_t end, const T* dy, int64_t dy_stride, int64_t line, T* sums) {
+    constexpr int lanes = kVectorBytes / sizeof(T);
+    using Vector = Vec<T>;
+    const ConvEntry<T>* const entries = plan.entries;
+    const int64_t* const cells = plan.cell(chunk, 0);
+    dy += first * dy_stride;
+    for (int64_t row = first; row < end; ++row, dy += dy_stride) {
+        int64_t k = cells[row];
+        const int64_t stop = cells[row + 1];
+        if (k == stop) continue;
+        const T* const base = from + plan.group_base(row);
+        Vector out[R][V];
+        for (int r = 0; r < R; ++r) {
+            for (int v = 0; v < V; ++v) {
+                out[r][v] = load<T>(dy + r * line + v * lanes);
+                keep(out[r][v]);
+            }
+        }
+        const auto product = [&](int64_t entry) __attribute__((always_inline)) {
+            // Two chains of additions: one alone would make the next connections wait.
+            const T* x = base + entries[entry].offset;
+            Vector sum[2] = {};
+            for (int r = 0; r < R; ++r, x += row_stride) {
+                for (int v = 0; v < V; ++v) {
+                    const int i = r * V + v;
+                    const Vector value = load<T>(x + v * lanes);
+                    sum[i % 2] = i < 2 ? out[r][v] * value : sum[i % 2] + out[r][v] * value;
+                }
+            }
+            return sum[0] + sum[1];
+        };
+        Vector four[4];
+        for (; k + 4 <= stop; k += 4) {
+            for (int i = 0; i < 4; ++i) four[i] = product(k + i);
+            constexpr int bytes = sizeof(Four<T>);
+            store<T, bytes>(sums + k, load<T, bytes>(sums + k) + sum_lanes<T, kVectorBytes>(four));
+        }
+        if (k < stop) {
+            four[1] = four[2] = four[3] = Vector{};
+            four[0] = product(k);
+            if (k + 1 < stop) four[1] = product(k + 1);
+            if (k + 2 < stop) four[2] = product(k + 2);
+            const Four<T> last = sum_lanes<T, kVectorBytes>(four);
+            for (int i = 0; k + i < stop; ++i) sums[k + i] += last[i];
+        }
+    }
+}
+
+template <class T>
+using GatherTile = decltype(&gather_tile<T, 1, 1>);
+template <class T>
+using ProductTile = decltype(&product_tile<T, 1, 1>);
+
+// The function for the tiles of a tiling: pick(R, V) with both as constants, for the sizes of tile_rows.
+template <class Pick>
+WB_INLINE auto pick_tile(const Tiling& tiling, Pick&& pick) {
+    const auto with = [&](auto V, auto... R) {
+        decltype(pick(V, V)) found = nullptr;
+        ((tiling.R == decltype(R)::value ? void(found = pick(R, V)) : void()), ...);
+        return found;
+    };
+#define WB_N(n) std::integral_constant<int, n>{}
+    switch (tiling.V) {
+        case 1: return with(WB_N(1), WB_N(12), WB_N(6), WB_N(3), WB_N(1));
+        case 2: return with(WB_N(2), WB_N(6), WB_N(3), WB_N(2), WB_N(1));
+        case 3: return with(WB_N(3), WB_N(4), WB_N(2), WB_N(1));
+        case 4: return with(WB_N(4), WB_N(3), WB_N(2), WB_N(1));
+        case 5: return with(WB_N(5), WB_N(2), WB_N(1));
+        case 6: return with(WB_N(6), WB_N(2), WB_N(1));
+        case 7: return with(WB_N(7), WB_N(1));
+        case 8: return with(WB_N(8), WB_N(1));
+        case 9: return with(WB_N(9), WB_N(1));
+        case 10: return with(WB_N(10), WB_N(1));
+        case 11: return with(WB_N(11), WB_N(1));
+        default: return with(WB_N(12), WB_N(1));
+    }
+#undef WB_N
+}
+
+template <class T>
+static GatherTile<T> pick_gather(const Tiling& tiling) {
+    return pick_tile(tiling, [](auto R, auto V) -> GatherTile<T> {
+        if constexpr (decltype(R)::value * decltype(V)::value > kTileVectors) return nullptr;
+        else return gather_tile<T, decltype(R)::value, decltype(V)::value>;
+    });
+}
+template <class T>
+static ProductTile<T> pick_product(const Tiling& tiling) {
+    return pick_tile(tiling, [](auto R, auto V) -> ProductTile<T> {
+        if constexpr (decltype(R)::value * decltype(V)::value > kTileVectors) return nullptr;
+        else return product_tile<T, decltype(R)::value, decltype(V)::value>;
+    });
+}

@@ -1,0 +1,187 @@
+"""soft-DEEP R without its dormant connections: silent ones are re-activated at a constant rate.
+
+The paper names this approximation of Algorithm 2 (section 4): "silent connections are re-activated at a constant
+rate". Nothing has to be simulated for a dormant connection then, so only as many places are stored as may be active.
+
+    for all active connections k (θ_k >= 0):
+        θ_k ← θ_k − η ∂E/∂θ_k − η α + √(2 η T) ν_k
+        if θ_k < 0: k becomes dormant, its place is empty
+    B ~ Binomial(number of dormant connections, r)
+    activate min(B, empty places) connections with θ ← 0, drawn uniformly among the dormant ones
+
+| symbol | here |
+| --- | --- |
+| η, α, T | as in ``DeepR``: the learning rate, ``l1``, ``temperature`` |
+| r | ``rate``, the probability that a dormant connection is re-activated in a step |
+| places | the wiring's K: never are more than that active, but there may be fewer |
+
+Differs from the paper's sentence in that there is a highest number, the wiring's, and from soft-DEEP R in that a
+re-activated connection starts at θ = 0 exactly. With a rate that always fills all places this is DEEP R.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+
+from wirebound import ops
+from wirebound.core import schedule
+from wirebound.core.draws import binomial, uniform
+from wirebound.core.langevin import pull_and_push
+from wirebound.core.schedule import Rate, Scalar
+from wirebound.methods.bridge import Bridge
+from wirebound.methods.highest import Highest
+from wirebound.methods.matrices import load_rows
+from wirebound.methods.method import Method, StepInfo, require_parameters, require_wirings
+from wirebound.ops.philox import Stream, stream_of
+from wirebound.ops.rule import Walk
+from wirebound.wiring import Wiring
+
+
+@torch.no_grad()
+def reactivate_(wiring: Wiring, alive: Tensor, rate: float, riders: list[tuple[Tensor, float]], step: int) -> list[int]:
+    """Bring dormant connections to life at this rate, as far as there are empty places; how many in each layer."""
+    active = int(alive.sum())
+    empty = wiring.budget - active
+    u = uniform(wiring.seed, stream_of(Stream.OTHER, wiring.index), step)
+    births = min(empty, binomial(wiring.possible - active, rate, u))
+    if not births:
+        return [0] * len(wiring.layers)
+    # All empty places move to dormant positions drawn anew, and a random choice of them comes to life: so each dormant
+    # connection is as likely as any other, those that empty places stood for included.
+    held = alive.to(torch.int32)
+    wiring.rewire_(torch.nonzero(~alive).view(-1), [*riders, (held, 0)], step, None)
+    alive.copy_(held)
+    places = torch.nonzero(~alive).view(-1)
+    stream = stream_of(Stream.OTHER, wiring.index, layer=0)
+    chosen = places[ops.sample_sorted(empty, births, wiring.seed, stream, step, places.device)]
+    alive[chosen] = True
+    edges = torch.searchsorted(chosen, torch.tensor(wiring.bounds, device=chosen.device))
+    return edges.diff().tolist()
+
+
+class ConstantRate(Method):
+    """Rewiring of a sparsified model in which dormant connections wake up at a constant rate.
+
+    Args:
+        model: a model with sparse layers (``wb.sparsify``); its budget is the most that can ever be active, and what
+            it starts with.
+        optimizer: any torch optimiser that keeps state by element and holds the model's parameters.
+        rate: probability that a dormant connection is re-activated in a step, in [0, 1]: a number or a schedule.
+        l1: α. A number, one for each layer, or a schedule.
+        temperature: T. A number, one for each layer, or a schedule.
+    """
+
+    promises_budget = False
+    counts = "highest"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: optim.Optimizer,
+        *,
+        rate: Scalar = 1e-5,
+        l1: Rate = 1e-4,
+        temperature: Rate = 0.0,
+    ) -> None:
+        self.model, self.optimizer = model, optimizer
+        self.wirings = require_wirings("ConstantRate", model)
+        require_parameters(optimizer, self.wirings)
+        if not callable(rate):
+            _probability(rate)
+        self.rate = rate
+        self.bridge = Bridge(optimizer, self.wirings)
+        self.shapes = tuple(layer for wiring in self.wirings for layer in wiring.layers)
+        names = [shape.name for shape in self.shapes]
+        self.l1 = schedule.per_layer("l1", l1, names)
+        self.temperature = schedule.per_layer("temperature", temperature, names)
+        self.steps = 0
+        for wiring in self.wirings:
+            wiring.bind_signs_()
+            wiring.keep_empty_places_()
+        self.highest = Highest(self.layer_active())
+
+    @property
+    def highest_active(self) -> int:
+        """The most connections that were ever active at once; never more than the budget of the model."""
+        return self.highest.active
+
+    @property
+    def highest_layer_active(self) -> list[int]:
+        """The most of each layer."""
+        return list(self.highest.layers)
+
+    def step(self) -> StepInfo:
+        self.steps += 1
+        for wiring in self.wirings:
+            alive = _alive(wiring)
+            if wiring.theta.grad is not None and not alive.all():
+                wiring.theta.grad.masked_fill_(~alive, 0)
+        self.bridge.step_torch()
+        rewired: list[int] = []
+        for number, wiring in enumerate(self.wirings):
+            if wiring.theta.grad is None:  # not part of this loss: as torch does, leave it alone
+                rewired += [0] * len(wiring.layers)
+            else:
+                rewired += self._step_wiring(number, wiring, first_layer=len(rewired))
+        active = self.layer_active()
+        self.highest.see(active)
+        return StepInfo(self.steps, sum(active), None, sum(rewired), self.shapes, active, rewired)
+
+    @torch.no_grad()
+    def _step_wiring(self, number: int, wiring: Wiring, first_layer: int) -> list[int]:
+        theta, alive, step = wiring.theta.detach(), _alive(wiring), self.steps
+        group = self.bridge.group(wiring)
+        lr = float(group["lr"])
+        bounds = wiring.bounds
+        rates = zip(self.l1[first_layer:], self.temperature[first_layer:], strict=True)
+        walks = [
+            Walk(first, last, *pull_and_push(*rate, step, lr))
+            for (first, last), rate in zip(itertools.pairwise(bounds), rates, strict=False)
+        ]
+        rule, state = self.bridge.rule(number, group), self.bridge.state(number, group)
+        noise = stream_of(Stream.NOISE, wiring.index)
+        grad = wiring.theta.grad
+        gone = ops.update_(
+            theta, grad, rule, state, walks, wiring.seed, noise, step, sign_bound=True, clamp=False
+        )
+        riders = self.bridge.riders(number, group, step)
+        died = gone[alive[gone]]
+        alive[died] = False
+        for rider, clean in riders:
+            rider[died] = clean
+        if alive.all():
+            return [0] * len(wiring.layers)
+        theta.masked_fill_(~alive, 0)  # the walk has moved empty places too
+        rate = self.rate(step, lr) if callable(self.rate) else self.rate
+        return reactivate_(wiring, alive, _probability(rate), riders, step)
+
+    def holds(self) -> list[tuple[str, list[Tensor], str]]:
+        return [("which places are in use", [_alive(wiring) for wiring in self.wirings], "K × one byte")]
+
+    def state_dict(self) -> dict[str, Any]:
+        born = [born.clone() for born in self.bridge.born]
+        return {"steps": self.steps, "highest": self.highest.state_dict(), "born": born}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        load_rows("born", self.bridge.born, state["born"])
+        self.steps = int(state["steps"])
+        self.highest.load_state_dict(state["highest"])
+
+
+def _alive(wiring: Wiring) -> Tensor:
+    """Which places are in use; another method may have made the wiring its own."""
+    if wiring.alive is None:
+        raise ValueError("the wiring keeps no empty places any more: another method has taken it over")
+    return wiring.alive
+
+
+def _probability(rate: float) -> float:
+    if not (math.isfinite(rate) and 0 <= rate <= 1):
+        raise ValueError(f"rate (={rate}) must be in [0, 1]")
+    return rate

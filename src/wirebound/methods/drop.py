@@ -1,0 +1,114 @@
+"""Drop rules: which connections go. Each picks at most ``most`` of a stock of connections.
+
+| rule | goes | used by |
+| --- | --- | --- |
+| ``Magnitude()`` | the smallest \\|w\\| | RigL |
+| ``SmallestOfEachSign()`` | the smallest positive and the largest negative weights | SET |
+| ``Sensitivity()`` | the smallest \\|w · ∂E/∂w\\| | |
+| ``Random()`` | any | |
+| ``Below(threshold)`` | those with \\|w\\| below a threshold, however few | |
+| ``SignFlips()`` | those whose weight has crossed zero, however few | DEEP R |
+
+A rule of one's own is a function of (stock, most) that returns sorted indices into the stock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from wirebound import ops
+
+
+@dataclass(frozen=True)
+class Stock:
+    """The connections among which a rule picks: those of a layer, or of a whole wiring, in their sorted order."""
+
+    weights: Tensor
+    gradient: Tensor  # ∂E/∂w of the step that was just taken
+    signs: Tensor | None  # ±1: what they were born with; only where the rule asks for it by ``keeps_signs = True``
+    seed: int  # for rules that draw: seed, stream and step name the random numbers
+    stream: int
+    step: int
+
+
+DropRule: TypeAlias = Callable[[Stock, int], Tensor]
+
+
+def smallest(values: Tensor, count: int) -> Tensor:
+    """Sorted indices of the ``count`` smallest values; among equal ones the first come first."""
+    if count == 0:
+        return torch.empty(0, dtype=torch.int64, device=values.device)
+    bound = values.kthvalue(count).values
+    below, equal = torch.nonzero(values < bound).view(-1), torch.nonzero(values == bound).view(-1)
+    return torch.cat([below, equal[: count - below.numel()]]).sort().values
+
+
+@dataclass(frozen=True)
+class Magnitude:
+    """The connections with the smallest |w|."""
+
+    def __call__(self, stock: Stock, most: int) -> Tensor:
+        return smallest(stock.weights.abs(), most)
+
+
+@dataclass(frozen=True)
+class SmallestOfEachSign:
+    """The smallest positive and the largest negative weights, as many of each as there are more of them."""
+
+    def __call__(self, stock: Stock, most: int) -> Tensor:
+        negative = torch.nonzero(stock.weights < 0).view(-1)
+        positive = torch.nonzero(stock.weights >= 0).view(-1)
+        # Rounding can never ask for more than there are: most · n / total <= n, and the rest fits likewise.
+        of_negative = round(most * negative.numel() / max(1, stock.weights.numel()))
+        size = stock.weights.abs()
+        parts = ((negative, of_negative), (positive, most - of_negative))
+        return torch.cat([part[smallest(size[part], count)] for part, count in parts]).sort().values
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The connections with the smallest |w · ∂E/∂w|: to first order, those whose loss costs least."""
+
+    def __call__(self, stock: Stock, most: int) -> Tensor:
+        return smallest((stock.weights * stock.gradient).abs(), most)
+
+
+@dataclass(frozen=True)
+class Random:
+    """Any connections, all equally likely."""
+
+    def __call__(self, stock: Stock, most: int) -> Tensor:
+        device = stock.weights.device
+        return ops.sample_sorted(stock.weights.numel(), most, stock.seed, stock.stream, stock.step, device)
+
+
+@dataclass(frozen=True)
+class Below:
+    """The connections with |w| < ``threshold``; if they are more than allowed, the smallest of them."""
+
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if not self.threshold >= 0:
+            raise ValueError(f"threshold (={self.threshold}) must be >= 0")
+
+    def __call__(self, stock: Stock, most: int) -> Tensor:
+        size = stock.weights.abs()
+        return smallest(size, min(most, int((size < self.threshold).sum())))
+
+
+@dataclass(frozen=True)
+class SignFlips:
+    """The connections whose weight has crossed zero since they were born; if too many, those that went furthest."""
+
+    keeps_signs = True
+
+    def __call__(self, stock: Stock, most: int) -> Tensor:
+        assert stock.signs is not None
+        bound = stock.weights * stock.signs  # θ of DEEP R: dead where negative
+        return smallest(bound, min(most, int((bound < 0).sum())))

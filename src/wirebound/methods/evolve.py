@@ -1,0 +1,227 @@
+"""Sparse training that replaces connections now and then: a drop rule, a grow rule and a schedule, in any combination.
+
+    θ ← optimiser step                                  all K weights; they may cross zero
+    if the schedule gives this step a share ζ > 0:
+        for each layer (or for the wiring as a whole):
+            the drop rule picks n <= ζ · K_layer connections, which become dormant
+            the grow rule picks n dormant connections, which become active
+
+Exactly K connections are active after every step. SET and RigL are two settings of it (``set.py``, ``rigl.py``); a drop
+by sign with random growth is the rewiring of DEEP R without its ℓ1 and noise, whose exact form is ``DeepR``.
+
+A newborn starts with weight 0 or a small random one, with clean optimiser state, and Adam corrects its bias by the
+connection's own age, as in ``DeepR``. A connection that is dropped is dormant, so it may be chosen again in the same step; it
+then starts anew like every newborn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+
+from wirebound import ops
+from wirebound.core import mapping
+from wirebound.methods.bridge import Bridge
+from wirebound.methods.drop import DropRule, Stock
+from wirebound.methods.grow import GrowRule, Growth
+from wirebound.methods.method import Method, StepInfo, require_parameters, require_wirings
+from wirebound.methods.when import Every
+from wirebound.ops.philox import Stream, stream_of
+from wirebound.ops.rule import Walk
+from wirebound.wiring import Wiring
+
+SCOPES = ("layer", "global")
+
+
+def drop_connections(
+    wiring: Wiring, rule: DropRule, share: float, scope: str, step: int, signs: Tensor | None
+) -> Tensor:
+    """Sorted indices of the connections that go: at most ``share`` of each layer, or of the wiring."""
+    theta = wiring.theta.detach()
+    weights = mapping.weights(theta, wiring.code)
+    gradient = torch.zeros_like(theta) if wiring.theta.grad is None else wiring.theta.grad
+    gradient = mapping.weights(gradient, wiring.code)
+    edges = wiring.bounds if scope == "layer" else [0, wiring.budget]
+    dead = []
+    for layer, (start, end) in enumerate(itertools.pairwise(edges)):
+        part = slice(start, end)
+        stream = stream_of(Stream.DROP, wiring.index, layer=layer)
+        own = None if signs is None else signs[part]
+        stock = Stock(weights[part], gradient[part], own, wiring.seed, stream, step)
+        most = round(share * (end - start))
+        if most:
+            dead.append(start + rule(stock, most))
+    return torch.cat(dead) if dead else torch.empty(0, dtype=torch.int64, device=theta.device)
+
+
+def first_strength(wiring: Wiring, newborns: Tensor, scale: float, step: int) -> float | Tensor:
+    """θ of newborns: 0, or ``scale`` · |N(0, 1)| / √n_in, the scale of a layer's first weights."""
+    if not scale:
+        return 0.0
+    geometry, theta = wiring.geometry, wiring.theta
+    nu = ops.normals(wiring.seed, stream_of(Stream.NEWBORN_WEIGHT, wiring.index), step, newborns.numel(), theta.device)
+    starts = torch.tensor(geometry.position_start[1:], device=theta.device)
+    layers = torch.searchsorted(starts, newborns, right=True)
+    spread = torch.tensor([scale / math.sqrt(max(1, n)) for n in geometry.n_in], dtype=theta.dtype, device=theta.device)
+    return nu.abs().to(theta.dtype) * spread[layers]
+
+
+class Evolve(Method):
+    """Train a sparsified model and replace connections by rules of one's choice.
+
+    Args:
+        model: a model with sparse layers (``wb.sparsify``).
+        optimizer: any torch optimiser that keeps state by element and holds the model's parameters.
+        drop: which connections go (``wb.drop``).
+        grow: which come instead (``wb.grow``).
+        when: in which steps, and how many (``wb.when``).
+        scope: ``"layer"``, every layer gets back what it loses; ``"global"``, connections are dropped and grown over the
+            whole wiring, so that layers of a global budget may grow and shrink.
+        newborn_scale: standard deviation of a newborn's weight in units of 1/√n_in; 0 starts it at 0.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: optim.Optimizer,
+        *,
+        drop: DropRule,
+        grow: GrowRule,
+        when: Every,
+        scope: str = "layer",
+        newborn_scale: float = 0.0,
+    ) -> None:
+        if scope not in SCOPES:
+            raise ValueError(f"scope (={scope!r}) must be one of {SCOPES}")
+        if not (math.isfinite(newborn_scale) and newborn_scale >= 0):
+            raise ValueError(f"newborn_scale (={newborn_scale}) must be a finite number >= 0")
+        self.model, self.optimizer = model, optimizer
+        self.drop, self.grow, self.when = drop, grow, when
+        self.scope, self.newborn_scale = scope, newborn_scale
+        name = type(self).__name__
+        self.wirings = require_wirings(name, model)
+        require_parameters(optimizer, self.wirings)
+        self.bridge = Bridge(optimizer, self.wirings)
+        self.shapes = tuple(layer for wiring in self.wirings for layer in wiring.layers)
+        self.budget = sum(w.budget for w in self.wirings)
+        for wiring in self.wirings:
+            wiring.release_signs_()
+        self.signs = [self._signs(w) for w in self.wirings] if getattr(drop, "keeps_signs", False) else []
+        self.steps = 0
+
+    @staticmethod
+    def _signs(wiring: Wiring) -> Tensor:
+        weights = mapping.weights(wiring.theta.detach(), wiring.code)
+        constant = torch.where(wiring.negative_signs(wiring.positions()), -1.0, 1.0)
+        return torch.where(weights == 0, constant, weights.sign()).to(torch.int8)
+
+    @property
+    def steps(self) -> int:
+        """Steps taken so far. Whoever sets it decides what the next backward pass has to leave behind."""
+        return self._steps
+
+    @steps.setter
+    def steps(self, value: int) -> None:
+        self._steps = value
+        self._watch()
+
+    def _watch(self) -> None:
+        """Watch the next backward pass if its gradients are to decide what grows."""
+        wanted = getattr(self.grow, "needs_gradient", False) and self.when.share(self._steps + 1) > 0
+        for wiring in self.wirings:
+            wiring.watch = {} if wanted else None
+
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        for wiring in self.wirings:  # gradients that are dropped must not count in what grows either
+            for sources in (wiring.watch or {}).values():
+                sources.clear()
+
+    @torch.no_grad()
+    def step(self) -> StepInfo:
+        step = self.steps + 1
+        share = self.when.share(step)
+        self.bridge.step_torch()
+        active: list[int] = []
+        rewired: list[int] = []
+        for number, wiring in enumerate(self.wirings):
+            born = [0] * len(wiring.layers)
+            if wiring.theta.grad is not None:  # else not part of this loss: as torch does, leave it alone
+                self._update(number, wiring, step)
+                if share:
+                    born = self._replace(number, wiring, share, step)
+            active += wiring.layer_active
+            rewired += born
+        self.steps = step
+        return StepInfo(step, sum(active), self.budget, sum(rewired), self.shapes, active, rewired)
+
+    def _update(self, number: int, wiring: Wiring, step: int) -> None:
+        """The optimiser's own step for θ."""
+        group, bridge = self.bridge.group(wiring), self.bridge
+        noise = stream_of(Stream.NOISE, wiring.index)
+        still = [Walk(0, wiring.budget, 0.0, 0.0)]
+        rule, state = bridge.rule(number, group), bridge.state(number, group)
+        theta, bound = wiring.theta.detach(), wiring.sign_bound
+        ops.update_(
+            theta, wiring.theta.grad, rule, state, still, wiring.seed, noise, step, sign_bound=bound, clamp=True
+        )
+
+    def _replace(self, number: int, wiring: Wiring, share: float, step: int) -> list[int]:
+        """Drop and grow in one wiring; newborns of each layer."""
+        signs = self.signs[number] if self.signs else None
+        dead = drop_connections(wiring, self.drop, share, self.scope, step, signs)
+        if not dead.numel():
+            return [0] * len(wiring.layers)
+        positions = wiring.positions()
+        alive = torch.ones(wiring.budget, dtype=torch.bool, device=dead.device)
+        alive[dead] = False
+        growth = Growth(
+            wiring, positions[alive], positions[dead], self._counts(wiring, dead), self._sources(wiring), step
+        )
+        newborns = self.grow(growth)
+        riders: list[tuple[Tensor, float | Tensor]] = [*self.bridge.riders(number, self.bridge.group(wiring), step)]
+        if signs is not None:
+            riders.append((signs, torch.where(wiring.negative_signs(newborns), -1, 1).to(torch.int8)))
+        strength = first_strength(wiring, newborns, self.newborn_scale, step)
+        return wiring.replace_(dead, newborns, riders, strength)[0]
+
+    def _counts(self, wiring: Wiring, dead: Tensor) -> list[int] | None:
+        if self.scope == "global":
+            return None
+        edges = torch.searchsorted(dead, torch.tensor(wiring.bounds, device=dead.device)).tolist()
+        return [b - a for a, b in itertools.pairwise(edges)]
+
+    def _sources(self, wiring: Wiring) -> dict[int, Any]:
+        if not getattr(self.grow, "needs_gradient", False):
+            return {}
+        if wiring.watch is None or not any(wiring.watch.values()):
+            names = ", ".join(layer.name for layer in wiring.layers)
+            raise RuntimeError(
+                f"the backward pass of step {self.steps + 1} must leave the gradient of dormant connections of {names}, but "
+                "nothing is there: the forward pass has to come after the step before"
+            )
+        return dict(wiring.watch)
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {"steps": self.steps, "born": [born.clone() for born in self.bridge.born]}
+        if self.signs:
+            state["signs"] = [signs.clone() for signs in self.signs]
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, mine in (("born", self.bridge.born), ("signs", self.signs)):
+            theirs = state.get(name, [])
+            if [t.shape for t in theirs] != [m.shape for m in mine]:
+                raise ValueError(
+                    f"state has {name!r} of {[len(t) for t in theirs]} connections, "
+                    f"but the method keeps {[len(m) for m in mine]}"
+                )
+        for name, mine in (("born", self.bridge.born), ("signs", self.signs)):
+            for target, value in zip(mine, state.get(name, []), strict=True):
+                target.copy_(value)
+        self.steps = int(state["steps"])

@@ -1,0 +1,182 @@
+"""Grow rules: which dormant connections take the place of those that went.
+
+| rule | born | used by |
+| --- | --- | --- |
+| ``Random()`` | any dormant connection, all equally likely | SET, DEEP R |
+| ``Random(by_share=True)`` | in layers drawn by their first counts | DEEP R, as its authors' code does |
+| ``Gradient()`` | those with the largest \\|∂E/∂w\\| | RigL |
+
+The gradient of dormant connections is never there as a whole: it is computed a block of columns at a time, of which
+only the best are kept. A rule of one's own is a function of a ``Growth`` that returns sorted dormant positions; with
+``needs_gradient = True`` it finds the sources of the gradient in ``growth.sources``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from wirebound.methods.drop import smallest
+from wirebound.wiring import GradientSource, Wiring, draw_newborns
+from wirebound.wiring.room import Room
+
+BLOCK = 1 << 20  # weights whose gradient is there at a time, unless one column has more
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What has to grow: as many connections as died, in all or in each layer."""
+
+    wiring: Wiring  # with the dead still in it
+    survivors: Tensor  # sorted positions
+    dead: Tensor  # sorted positions; they are dormant and may be born again
+    counts: Sequence[int] | None  # newborns of each layer; None: anywhere in the wiring
+    sources: Mapping[int, Sequence[GradientSource]]  # by layer: what the backward passes left
+    step: int
+
+    @property
+    def regions(self) -> list[tuple[range, int]]:
+        """Layers that are chosen from together, and the number of their newborns."""
+        if self.counts is None:
+            return [(range(len(self.wiring.layers)), self.dead.numel())]
+        return [(range(layer, layer + 1), count) for layer, count in enumerate(self.counts) if count]
+
+
+GrowRule: TypeAlias = Callable[[Growth], Tensor]
+
+
+@dataclass(frozen=True)
+class Random:
+    """Uniform over the dormant connections, exactly, without rejection (``wiring/draw.py``).
+
+    Args:
+        by_share: in a global budget, draw the layer of each newborn in proportion to the layers' first counts.
+    """
+
+    by_share: bool = False
+
+    def __call__(self, growth: Growth) -> Tensor:
+        wiring, counts = growth.wiring, growth.counts
+        shares = [float(n) for n in wiring.initial_counts.tolist()] if self.by_share and counts is None else None
+        return draw_newborns(wiring, growth.survivors, growth.dead, growth.step, counts=counts, shares=shares)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The dormant connections with the largest |∂E/∂w|; among equal ones those with the lower position.
+
+    Gradients of several backward passes are added up, as torch does for parameters. Where a process group is active
+    they are averaged over its ranks, block by block, as ``DistributedDataParallel`` does for parameters: all ranks must
+    then take the step together. A gradient of exactly 0 says nothing about a connection: if fewer than needed have
+    another, the rest is drawn at random. Where neurons have caps or signs, only connections that keep them are chosen.
+
+    Args:
+        block: weights whose gradient is held at a time.
+    """
+
+    block: int = BLOCK
+
+    needs_gradient = True
+
+    def __call__(self, growth: Growth) -> Tensor:
+        found = [self._best(growth, layers, count) for layers, count in growth.regions]
+        chosen = torch.cat(found) if found else growth.dead[:0]
+        return draw_newborns(
+            growth.wiring, growth.survivors, growth.dead, growth.step, chosen=chosen, counts=growth.counts
+        )
+
+    def _best(self, growth: Growth, layers: range, count: int) -> Tensor:
+        fan_caps = growth.wiring.fan_caps
+        if fan_caps is None:
+            return best_of_blocks(growth, layers, count, self.block, growth.survivors, None).positions
+        # Neurons have caps: from high to low scores, whatever there is still room for. Those that found none are out
+        # of the race with their row or column, so each further look at the gradient sees the next best.
+        room = Room(growth.wiring.geometry, fan_caps, growth.survivors)
+        found: list[Tensor] = []
+        while count:
+            best = best_of_blocks(growth, layers, 2 * count + 64, self.block, room.occupied, room)
+            if best.scores is None:
+                break
+            taken = room.take(best.positions[best.scores.sort(descending=True, stable=True).indices], count)
+            found.append(taken)
+            count -= taken.numel()
+        return torch.cat(found).sort().values if found else growth.dead[:0]
+
+
+def best_of_blocks(
+    growth: Growth, layers: range, count: int, block: int, taken: Tensor, room: Room | None
+) -> Best:
+    """The ``count`` positions of these layers with the highest scores that are not ``taken``, where there is room."""
+    best = Best(count, taken)
+    for layer, first, gradient in gradient_blocks(growth, layers, block):
+        last, n_out = first + len(gradient), gradient.shape[1]
+        scores = _scores(growth.wiring, layer, first, last, gradient)
+        if room is not None:
+            scores = scores * room.open_cells(layer, first, last)
+        best.offer(growth.wiring.geometry.position_start[layer] + first * n_out, scores.reshape(-1))
+    return best
+
+
+def _scores(wiring: Wiring, layer: int, first: int, last: int, gradient: Tensor) -> Tensor:
+    """|∂E/∂w|, or for neurons with a sign only what would let a weight of that sign grow."""
+    if wiring.column_signs is None:
+        return gradient.abs()
+    start = wiring.geometry.column_start[layer]
+    signs = wiring.column_signs[start + first : start + last, None].to(gradient.dtype)
+    return torch.where(signs == 0, gradient.abs(), (-signs * gradient).clamp(min=0))
+
+
+def gradient_blocks(growth: Growth, layers: range, block: int) -> Iterator[tuple[int, int, Tensor]]:
+    """∂E/∂w of all weights of these layers, in blocks: (layer, first column, [columns, n_out])."""
+    together = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    geometry, theta = growth.wiring.geometry, growth.wiring.theta
+    for layer in layers:
+        n_out, n_in = geometry.n_out[layer], geometry.n_in[layer]
+        sources = growth.sources.get(layer, ())
+        if not sources and not together:  # not part of this loss
+            continue
+        width = max(1, block // max(1, n_out))
+        for first in range(0, n_in, width):
+            last = min(first + width, n_in)
+            gradient = theta.new_zeros(n_out, last - first) if not sources else sources[0].block(first, last)
+            for source in sources[1:]:
+                gradient = gradient + source.block(first, last)
+            if together:
+                gradient = gradient.contiguous()
+                dist.all_reduce(gradient)
+                gradient /= dist.get_world_size()
+            yield layer, first, gradient.t()
+
+
+class Best:
+    """The positions with the highest scores above 0 so far, as blocks of them come in from low to high positions."""
+
+    def __init__(self, count: int, taken: Tensor) -> None:
+        self.count = count
+        self.taken = taken  # sorted positions that are not to be had
+        self.positions = taken[:0]
+        self.scores: Tensor | None = None
+        self.bound = 0.0  # what a score must exceed
+
+    def offer(self, first: int, scores: Tensor) -> None:
+        """Scores of the positions from ``first`` on; they are overwritten."""
+        edges = torch.tensor([first, first + scores.numel()], device=scores.device)
+        start, end = torch.searchsorted(self.taken, edges).tolist()
+        scores[self.taken[start:end] - first] = 0
+        new = torch.nonzero(scores > self.bound).view(-1)
+        if not new.numel():
+            return
+        positions, values = torch.cat([self.positions, first + new]), scores[new]
+        if self.scores is not None:
+            values = torch.cat([self.scores, values])
+        if values.numel() > self.count:
+            best = smallest(values.neg(), self.count)
+            positions, values = positions[best], values[best]
+        self.positions, self.scores = positions, values
+        if values.numel() == self.count:
+            self.bound = float(values.min())

@@ -1,0 +1,151 @@
+"""Magnitude pruning (Han et al. 2015) as the paper re-implements it: train, prune, train, prune, train.
+
+    train for a third of all steps, with ℓ2
+    in each matrix: w_k ← 0 for good, for all active k with |w_k| < q std(w over the active)
+    ... and so once more, then train for the last third
+
+| symbol | here |
+| --- | --- |
+| q | ``quality``, for all matrices or for each |
+| ℓ2 | the optimiser's ``weight_decay`` |
+| std | of the active weights of a matrix, around their mean, with N below the line |
+
+A pruned weight stays exactly 0: it gets no gradient, and what the optimiser remembered of it is cleared. Added to the
+paper's: with ``connectivity``, q follows from the wanted count. It is then the one q for all matrices that leaves so
+many connections, c^(i/n) of all after the i-th of n prunings. Storage is dense by nature, and every connection exists
+at the start.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+
+from wirebound.core import schedule
+from wirebound.methods.bridge import Bridge
+from wirebound.methods.highest import Highest
+from wirebound.methods.matrices import MatrixMethod, load_rows
+from wirebound.methods.method import StepInfo
+from wirebound.wiring import settle_budget
+
+Quality = float | Sequence[float] | Mapping[str, float]
+
+
+def in_deviations(weight: Tensor, kept: Tensor) -> Tensor:
+    """|w| in units of the standard deviation of the active weights; −1 where pruned."""
+    active = weight[kept != 0]
+    deviation = active.std(correction=0) if active.numel() else active.new_zeros(())
+    scaled = weight.abs() / deviation if deviation > 0 else torch.full_like(weight, torch.inf)
+    return scaled.masked_fill_(kept == 0, -1)
+
+
+class MagnitudePruning(MatrixMethod):
+    """Train, prune, train, prune, train.
+
+    Args:
+        model: a plain model, not sparsified.
+        optimizer: any torch optimiser that keeps state by element; its ``weight_decay`` is the ℓ2 of the paper.
+        total_steps: steps of the whole training; by default those of the paper's MNIST runs.
+        quality: q, for all matrices or for each.
+        prune_at: when to prune, as shares of ``total_steps``.
+        connectivity, budget: the share or number of connections to end with, instead of quality.
+        exclude: matrices that are not pruned, by patterns of their parameters' names; biases and the like never are.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: optim.Optimizer,
+        *,
+        total_steps: int = 60_000,
+        quality: Quality | None = None,
+        prune_at: Sequence[float] = (1 / 3, 2 / 3),
+        connectivity: float | None = None,
+        budget: int | None = None,
+        exclude: str | Iterable[str] = (),
+    ) -> None:
+        super().__init__(model, optimizer, exclude)
+        if total_steps < 1:
+            raise ValueError(f"total_steps (={total_steps}) must be >= 1")
+        if not prune_at or not all(0 < share < 1 for share in prune_at):
+            raise ValueError(f"prune_at (={tuple(prune_at)}) must be shares of the training, each in (0, 1)")
+        self.prune_steps = [max(1, round(share * total_steps)) for share in prune_at]
+        if any(b <= a for a, b in itertools.pairwise(self.prune_steps)):
+            raise ValueError(f"prune_at (={tuple(prune_at)}) must be rising, by a step of {total_steps} at least")
+        possible = sum(shape.possible for shape in self.shapes)
+        wanted = None if (connectivity, budget) == (None, None) else settle_budget(connectivity, budget, possible)
+        if wanted is not None and quality is not None:
+            raise ValueError(f"give quality (={quality}), or connectivity (={connectivity}) or budget (={budget})")
+        self.targets = None if wanted is None else _targets(possible, wanted, len(self.prune_steps))
+        names = [shape.name for shape in self.shapes]
+        self.quality = schedule.per_layer("quality", 1.0 if quality is None else quality, names)
+        self.bridge = Bridge(optimizer, self.matrices, ages=False)  # nobody is born: torch's own count is right for all
+        # 1 or 0 for each weight, as numbers: a product with them is ten times quicker than a choice for each element.
+        self.kept = [torch.ones_like(matrix.weight) for matrix in self.matrices]
+        self._active = [shape.possible for shape in self.shapes]
+        self.highest = Highest(self._active)
+
+    @torch.no_grad()
+    def step(self) -> StepInfo:
+        begun = self.steps >= self.prune_steps[0]
+        if begun:
+            for matrix, kept in zip(self.matrices, self.kept, strict=True):
+                if matrix.grad is not None:
+                    matrix.grad.mul_(kept)
+        self.optimizer.step()
+        self.steps += 1
+        if begun:
+            for matrix, kept in zip(self.matrices, self.kept, strict=True):
+                matrix.weight.mul_(kept)
+        if self.steps in self.prune_steps:
+            self._prune(self.prune_steps.index(self.steps))
+        return self.report(self.layer_active(), [0] * len(self.matrices))
+
+    def _prune(self, number: int) -> None:
+        scaled = [in_deviations(matrix.weight, kept) for matrix, kept in zip(self.matrices, self.kept, strict=True)]
+        if self.targets is None:
+            pruned = [row < float(q) for row, q in zip(scaled, self.quality, strict=True) if not callable(q)]
+        else:
+            pruned = _all_but(scaled, self.targets[number])
+        for i, (matrix, now) in enumerate(zip(self.matrices, pruned, strict=True)):
+            self.kept[i].copy_(~now)
+            matrix.weight.masked_fill_(now, 0)
+            for rider, clean in self.bridge.riders(i, self.bridge.group(matrix), self.steps):
+                rider.view(-1).masked_fill_(now, clean)
+        self._active = self._counted()
+
+    def layer_active(self) -> list[int]:
+        return list(self._active)
+
+    def _counted(self) -> list[int]:
+        return [int(torch.count_nonzero(kept)) for kept in self.kept]
+
+    def holds(self) -> list[tuple[str, list[Tensor], str]]:
+        return [("which are kept", self.kept, "one number for each possible connection: dense by nature")]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "kept": [kept != 0 for kept in self.kept]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        load_rows("kept", self.kept, state["kept"])
+        self._active = self._counted()
+
+
+def _targets(possible: int, wanted: int, prunings: int) -> list[int]:
+    """Connections after each pruning: the same share of them goes each time."""
+    share = wanted / possible
+    return [*(round(possible * share ** (i / prunings)) for i in range(1, prunings)), wanted]
+
+
+def _all_but(scaled: list[Tensor], count: int) -> list[Tensor]:
+    """What to prune so that the ``count`` largest of all matrices stay; among equals the first ones."""
+    every = torch.cat(scaled)
+    order = torch.argsort(every, descending=True, stable=True)
+    pruned = torch.ones_like(every, dtype=torch.bool)
+    pruned[order[:count]] = False
+    return list(pruned.split([row.numel() for row in scaled]))

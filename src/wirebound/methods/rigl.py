@@ -1,0 +1,54 @@
+"""RigL (Evci et al. 2020, "Rigging the lottery: making all tickets winners").
+
+    for each step t:
+        θ ← optimiser step
+        if t mod ΔT = 0 and t < T_end:
+            for each layer, with n = α/2 (1 + cos(π t / T_end)) · K_layer:
+                the n connections with the smallest |θ| become dormant
+                the n dormant connections with the largest |∂E/∂w| become active, with weight 0
+
+| symbol | here |
+| --- | --- |
+| α | ``fraction`` |
+| ΔT | ``every`` |
+| T_end | ``until``; the paper's is 75 % of the steps of training |
+
+Differs from the paper in that the gradient of dormant connections is never there as a whole, only a block of it at a
+time; in that a step that replaces connections is a step of the optimiser too; and in that a connection which is dropped and
+chosen again starts at 0 like every newborn. Without ``until`` the fraction stays as it is for ever.
+"""
+
+from __future__ import annotations
+
+from torch import nn, optim
+
+from wirebound.methods.drop import Magnitude
+from wirebound.methods.evolve import Evolve
+from wirebound.methods.grow import Gradient
+from wirebound.methods.when import Every, cosine
+
+
+class RigL(Evolve):
+    """Drop by magnitude, grow by gradient.
+
+    Args:
+        model, optimizer, scope: as for ``Evolve``.
+        fraction: α, the share of the connections to replace at the start.
+        every: ΔT, steps between replacements.
+        until: T_end, the step from which on nothing is replaced any more; the share falls to 0 on the way there.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: optim.Optimizer,
+        *,
+        fraction: float = 0.3,
+        every: int = 100,
+        until: int | None = None,
+        scope: str = "layer",
+    ) -> None:
+        share = fraction if until is None else cosine(fraction, until)
+        super().__init__(
+            model, optimizer, drop=Magnitude(), grow=Gradient(), when=Every(every, share, until), scope=scope
+        )

@@ -1,0 +1,266 @@
+"""soft-DEEP R (Bellec et al. 2018, Algorithm 2): dormant connections walk too, and nobody bounds how many are active.
+
+    for all active connections k (θ_k >= 0):
+        θ_k ← θ_k − η ∂E/∂θ_k − η α + √(2 η T) ν_k
+        if θ_k < 0: k becomes dormant
+    for all dormant connections k (θ_k < 0):
+        θ_k ← max(θ_k + √(2 η T) ν_k, θ_min)
+        if θ_k >= 0: k becomes active
+
+| symbol | here |
+| --- | --- |
+| η | the optimiser's current learning rate |
+| α | ``l1`` |
+| T | ``temperature`` |
+| θ_min | ``theta_min`` |
+| w_k = s_k max(θ_k, 0) | the model's own parameter; s_k is the constant sign that a wiring would give this position |
+| − η ∂E/∂θ | the optimiser's own step: SGD as in the paper, or any other that keeps state by element |
+
+Who is active and who is dormant is settled at the beginning of a step, as in the paper's equation for Δθ, so that
+each connection moves once; the box read literally would push one that has just died a second time. What falls below
+θ_min stops there, whichever it was. Differs from the paper in that Adam corrects its bias by the time for which a
+connection has been active, with moments that start from zero, as ``DeepR`` does.
+
+Storage is dense by nature: every possible connection has a θ; its sign and whether it is active are kept as numbers
+beside it, because arithmetic on whole rows is ten times quicker than a choice for each element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+
+from wirebound import ops
+from wirebound.core import schedule
+from wirebound.core.langevin import pull_and_push
+from wirebound.core.schedule import Rate, Scalar
+from wirebound.methods.bridge import Bridge
+from wirebound.methods.highest import Highest
+from wirebound.methods.matrices import MatrixMethod, load_rows
+from wirebound.methods.method import StepInfo
+from wirebound.methods.soft_rules import temperature_from_l1, theta_min_for, theta_min_from_l1
+from wirebound.methods.soft_start import constant_signs, first_theta
+from wirebound.ops.layout import Geometry
+from wirebound.ops.philox import Stream, stream_of
+from wirebound.ops.rule import State
+from wirebound.wiring import Allocation, allocate
+
+_EXACT = 1 << 24  # the whole numbers that a float32 can count to
+ThetaMin = float | Sequence[float] | Mapping[str, float]
+
+
+def soft_walk_(
+    theta: Tensor,
+    active: Tensor,
+    sign: Tensor,
+    weight: Tensor,
+    pull: float,
+    push: float,
+    nu: Tensor | None,
+    theta_min: float,
+) -> None:
+    """Algorithm 2 after the optimiser, in place, without a branch for each connection.
+
+    ``active`` is 1 or 0 for each connection, ``weight`` what the optimiser has made of s·θ: 0 where dormant.
+    """
+    theta.clamp_(max=0).addcmul_(sign, weight)  # s·w where active, θ where dormant
+    if pull:
+        theta.sub_(active, alpha=pull)
+    if nu is not None:
+        theta.add_(nu, alpha=push)
+    theta.clamp_(min=theta_min)
+
+
+def _count(mask: Tensor) -> int:
+    """Ones in a mask of floats: in pieces that a float32 counts exactly."""
+    if mask.element_size() < 4:  # too short to count with
+        return int(torch.count_nonzero(mask))
+    return sum(int(piece.sum()) for piece in mask.split(_EXACT))
+
+
+def _in_both(mask: Tensor, other: Tensor) -> int:
+    if mask.element_size() < 4:
+        return _count(mask * other)
+    return sum(int(torch.dot(a, b)) for a, b in zip(mask.split(_EXACT), other.split(_EXACT), strict=True))
+
+
+class SoftDeepR(MatrixMethod):
+    """soft-DEEP R of a plain model: connections come and go by themselves, without a bound.
+
+    Every weight matrix is started anew, as ``wb.sparsify`` starts it with this connectivity and seed.
+
+    Args:
+        model: a plain model, not sparsified.
+        optimizer: any torch optimiser that keeps state by element and holds the model's parameters.
+        l1: α, the pull of every active θ towards 0. A number, one for each matrix, or a schedule.
+        temperature: T, which sets the noise √(2ηT). A number, one for each matrix, or a schedule; by default
+            T = ηα²/18, the paper's, which falls with η.
+        theta_min: where dormant θ stop, < 0. A number, or one for each matrix. By default what the paper's rule gives
+            for ``connectivity`` as the lower bound (with the rates of the first step), or −3α without noise.
+        connectivity, budget, allocation: how many connections are active at the start and where, as for
+            ``wb.sparsify``; by default 1 %.
+        init, gain: scale of the first weights (``wiring/init.py``).
+        exclude: matrices that stay dense, by patterns of their parameters' names; biases and the like always do.
+        seed: decides everything that is drawn.
+    """
+
+    counts = "highest"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: optim.Optimizer,
+        *,
+        l1: Rate = 1e-5,
+        temperature: Rate | None = None,
+        theta_min: ThetaMin | None = None,
+        connectivity: float | None = None,
+        budget: int | None = None,
+        allocation: Allocation = "paper",
+        init: str = "dense-fan-in",
+        gain: float = 1.0,
+        exclude: str | Iterable[str] = (),
+        seed: int = 0,
+    ) -> None:
+        super().__init__(model, optimizer, exclude)
+        names = [shape.name for shape in self.shapes]
+        self.l1 = schedule.per_layer("l1", l1, names)
+        if temperature is None:
+            self.temperature = [_paper_temperature(rate) for rate in self.l1]
+        else:
+            self.temperature = schedule.per_layer("temperature", temperature, names)
+        self.seed = seed
+        self.geometry = Geometry(tuple(s.n_out for s in self.shapes), tuple(s.n_in for s in self.shapes))
+        extents = [(s.n_out, s.n_in) for s in self.shapes]
+        if connectivity is None and budget is None and isinstance(allocation, str):
+            connectivity = 0.01
+        counts = allocate(names, extents, allocation, connectivity, budget)
+        self.theta_min = self._floors(theta_min, sum(counts) / self.geometry.possible, names)
+        self.bridge = Bridge(optimizer, self.matrices)
+        self.sign = constant_signs(self.matrices, self.geometry, seed)
+        self.theta = first_theta(self.matrices, self.geometry, counts, self.theta_min, seed, init, gain)
+        self.active = [(theta >= 0).to(theta.dtype) for theta in self.theta]
+        self._before = [torch.empty_like(active) for active in self.active]
+        self._counts = [_count(active) for active in self.active]
+        self._write_weights()
+        self.highest = Highest(self.layer_active())
+
+    # How it starts
+
+    def _floors(self, given: ThetaMin | None, p_min: float, names: Sequence[str]) -> list[float]:
+        """θ_min of each matrix."""
+        if given is not None:
+            heights = _negated(given)
+            floors = [-float(h) for h in schedule.per_layer("-theta_min", heights, names) if not callable(h)]
+        else:
+            floors = [self._floor(number, p_min) for number in range(len(names))]
+        for name, floor in zip(names, floors, strict=True):
+            if not floor < 0:
+                raise ValueError(f"theta_min of {name!r} (={floor}) must be < 0")
+        return floors
+
+    def _floor(self, number: int, p_min: float) -> float:
+        lr = self.lr(self.matrices[number])
+        l1 = schedule.at("l1", self.l1[number], 1, lr)
+        temperature = schedule.at("temperature", self.temperature[number], 1, lr)
+        if not l1 > 0:
+            name = self.shapes[number].name
+            raise ValueError(f"l1 of {name!r} (={l1}) must be > 0 to find theta_min by the rule: give theta_min")
+        return theta_min_for(p_min, temperature, l1) if temperature > 0 and p_min < 1 else theta_min_from_l1(l1)
+
+    @torch.no_grad()
+    def _write_weights(self) -> None:
+        for matrix, theta, sign in zip(self.matrices, self.theta, self.sign, strict=True):
+            torch.clamp(theta, min=0, out=matrix.weight).mul_(sign)
+
+    # One step
+
+    def step(self) -> StepInfo:
+        self.steps += 1
+        for matrix, active in zip(self.matrices, self.active, strict=True):
+            if matrix.grad is not None:
+                matrix.grad.mul_(active)
+        self.bridge.step_torch()
+        rewired = [self._step_matrix(number) for number in range(len(self.matrices))]
+        return self.report(self.layer_active(), rewired)
+
+    @torch.no_grad()
+    def _step_matrix(self, number: int) -> int:
+        """Move one matrix after torch has stepped the rest; how many connections became active."""
+        matrix, theta, sign, step = self.matrices[number], self.theta[number], self.sign[number], self.steps
+        if matrix.grad is None:  # not part of this loss: as torch does, leave it alone
+            return 0
+        weight = matrix.weight
+        group = self.bridge.group(matrix)
+        rule = self.bridge.rule(number, group)
+        state = _flat(self.bridge.state(number, group))
+        # Dormant weights are 0 with no gradient and no moments: the optimiser leaves them where they are.
+        ops.update_(weight, matrix.grad, rule, state, (), self.seed, 0, step, sign_bound=False, clamp=False)
+        pull, push = pull_and_push(self.l1[number], self.temperature[number], step, float(group["lr"]))
+        nu = None
+        if push:
+            stream = stream_of(Stream.NOISE, 0, layer=number)
+            nu = ops.normals(self.seed, stream, step, theta.numel(), theta.device).to(theta.dtype)
+        before, active = self.active[number], self._before[number]
+        soft_walk_(theta, before, sign, weight, pull, push, nu, self.theta_min[number])
+        torch.ge(theta, 0, out=active)
+        self.active[number], self._before[number] = active, before
+        torch.clamp(theta, min=0, out=weight).mul_(sign)
+        riders = self.bridge.riders(number, group, step)
+        if riders:
+            changed = torch.nonzero(active != before).view(-1)
+            for rider, clean in riders:
+                rider.view(-1)[changed] = clean
+        self._counts[number] = _count(active)
+        return self._counts[number] - _in_both(active, before)
+
+    def layer_active(self) -> list[int]:
+        return list(self._counts)
+
+    def holds(self) -> list[tuple[str, list[Tensor], str]]:
+        return [
+            ("θ of all possible connections", self.theta, "one number for each, active or dormant: dense by nature"),
+            ("signs of all possible connections", self.sign, "one number for each"),
+            ("which are active", self.active + self._before, "two numbers for each: now, and before the step"),
+        ]
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            **super().state_dict(),
+            "seed": self.seed,
+            "theta_min": list(self.theta_min),
+            "theta": [theta.clone() for theta in self.theta],
+            "born": [born.clone() for born in self.bridge.born],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        load_rows("theta", self.theta, state["theta"])
+        load_rows("born", self.bridge.born, state["born"])
+        self.seed, self.theta_min = int(state["seed"]), [float(floor) for floor in state["theta_min"]]
+        self.sign = constant_signs(self.matrices, self.geometry, self.seed)
+        self.active = [(theta >= 0).to(theta.dtype) for theta in self.theta]
+        self._counts = [_count(active) for active in self.active]
+        self._write_weights()
+
+
+def _paper_temperature(l1: Scalar) -> Scalar:
+    return lambda step, lr: temperature_from_l1(schedule.at("l1", l1, step, lr), lr)
+
+
+def _negated(given: ThetaMin) -> Rate:
+    if isinstance(given, Mapping):
+        return {name: -value for name, value in given.items()}
+    return [-value for value in given] if isinstance(given, Sequence) else -given
+
+
+def _flat(state: State) -> State:
+    """The optimiser's tensors as rows, sharing their memory."""
+    rows = (state.momentum, state.exp_avg, state.exp_avg_sq, state.max_exp_avg_sq)
+    momentum, exp_avg, exp_avg_sq, most = (None if row is None else row.view(-1) for row in rows)
+    return State(momentum, exp_avg, exp_avg_sq, most, state.born)

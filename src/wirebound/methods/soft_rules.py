@@ -1,0 +1,56 @@
+"""The paper's rules for the settings of soft-DEEP R, which depend on each other (appendix A).
+
+    θ_min ≈ − T (1 − p_min) / (α p_min)      p_min: the connectivity below which it will not fall
+    α = 3 √(2T/η) = − θ_min / 3              the simpler rule, used for CIFAR-10 and TIMIT
+
+The second gives T = η α²/18, which the paper also takes for MNIST.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def _positive(name: str, value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} (={value}) must be a finite number > 0")
+    return value
+
+
+def _negative(name: str, value: float) -> float:
+    if not (math.isfinite(value) and value < 0):
+        raise ValueError(f"{name} (={value}) must be a finite number < 0")
+    return value
+
+
+def theta_min_for(p_min: float, temperature: float, l1: float) -> float:
+    """The θ_min at which the connectivity has the lower bound ``p_min``."""
+    if not 0 < p_min < 1:
+        raise ValueError(f"p_min (={p_min}) must be in (0, 1)")
+    return -_positive("temperature", temperature) * (1 - p_min) / (_positive("l1", l1) * p_min)
+
+
+def p_min_for(theta_min: float, temperature: float, l1: float) -> float:
+    """The lower bound of the connectivity at this θ_min: ``theta_min_for`` read from right to left."""
+    t = _positive("temperature", temperature)
+    return t / (t - _positive("l1", l1) * _negative("theta_min", theta_min))
+
+
+def temperature_from_l1(l1: float, lr: float) -> float:
+    """T = η α²/18, from α = 3 √(2T/η)."""
+    return lr * l1 * l1 / 18
+
+
+def l1_from_temperature(temperature: float, lr: float) -> float:
+    """α = 3 √(2T/η)."""
+    return 3 * math.sqrt(2 * _positive("temperature", temperature) / _positive("lr", lr))
+
+
+def theta_min_from_l1(l1: float) -> float:
+    """θ_min = −3α."""
+    return -3 * _positive("l1", l1)
+
+
+def l1_from_theta_min(theta_min: float) -> float:
+    """α = −θ_min/3."""
+    return -_negative("theta_min", theta_min) / 3

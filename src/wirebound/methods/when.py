@@ -1,0 +1,104 @@
+"""Schedules: in which steps connections are replaced, and how many.
+
+    when = Every(100, cosine(0.3, until=7_500))     # RigL's
+    when.share(step)                                # the share to replace in this step, 0 in most
+
+``constant``, ``cosine``, ``linear`` and ``inverse_power`` are the curves that Evci et al. (2020, appendix) compare;
+any function from step to share will do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Curve: TypeAlias = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Every:
+    """Replace in every ``every``-th step, before step ``until`` if that is given.
+
+    Args:
+        every: steps between replacements.
+        share: share of the connections to replace, in [0, 1]: a number, or a function of the step, which counts from 1.
+        until: the step from which on nothing is replaced any more.
+    """
+
+    every: int
+    share_of: float | Curve = 0.3
+    until: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ValueError(f"every (={self.every}) must be >= 1")
+        if self.until is not None and self.until < 0:
+            raise ValueError(f"until (={self.until}) must be >= 0")
+        if not callable(self.share_of):
+            check_share("share", self.share_of)
+
+    def share(self, step: int) -> float:
+        """The share of the connections to replace in this step."""
+        if step % self.every or (self.until is not None and step >= self.until):
+            return 0.0
+        return check_share("share", self.share_of(step)) if callable(self.share_of) else self.share_of
+
+
+def check_share(name: str, value: float) -> float:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} (={value}) must be in [0, 1]")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class _Falling:
+    """A share that starts at ``first`` and is 0 from step ``until`` on."""
+
+    first: float
+    until: int
+
+    def __post_init__(self) -> None:
+        check_share("share", self.first)
+        if self.until < 1:
+            raise ValueError(f"until (={self.until}) must be >= 1")
+
+    def left(self, step: int) -> float:
+        """1 at the start, 0 at the end."""
+        return max(0.0, 1 - step / self.until)
+
+
+class _Cosine(_Falling):
+    def __call__(self, step: int) -> float:
+        return self.first * (1 - math.cos(math.pi * self.left(step))) / 2
+
+
+@dataclass(frozen=True)
+class _Power(_Falling):
+    power: float = 1.0
+
+    def __call__(self, step: int) -> float:
+        return self.first * self.left(step) ** self.power
+
+
+def constant(share: float) -> Curve:
+    """The same share for ever."""
+    return lambda step: share
+
+
+def cosine(share: float, until: int) -> Curve:
+    """share · (1 + cos(π t / until)) / 2: along half a cosine to 0, RigL's own."""
+    return _Cosine(share, until)
+
+
+def linear(share: float, until: int) -> Curve:
+    """share · (1 − t / until): in a straight line to 0."""
+    return _Power(share, until)
+
+
+def inverse_power(share: float, until: int, power: float = 3.0) -> Curve:
+    """share · (1 − t / until)^power; the cube is the curve of gradual magnitude pruning (Zhu and Gupta 2018)."""
+    if not (math.isfinite(power) and power > 0):
+        raise ValueError(f"power (={power}) must be a finite number > 0")
+    return _Power(share, until, power)

@@ -1,0 +1,129 @@
+"""Parameters of modules that have no sparse layer of their own, under a wiring: masked dense storage.
+
+The K parameters, their gradients and their optimiser state are as small as everywhere; but the module reads a dense
+weight, so that one is made in every pass, zeros and all, and its gradient is dense too before the K entries are taken
+from it. The ledger counts both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wirebound.nn.part import SparseLayer
+from wirebound.ops.layout import signs_of
+from wirebound.wiring import Wiring
+
+
+class _DenseGradient:
+    """A dense gradient that is there anyway (``GradientSource``)."""
+
+    def __init__(self, gradient: Tensor) -> None:
+        self.gradient = gradient.flatten(1)
+
+    def block(self, first: int, last: int) -> Tensor:
+        return self.gradient[:, first:last]
+
+
+class MaskedParameter(SparseLayer):
+    """One parameter of a module, as part of a wiring: rows are its first dimension, columns all others."""
+
+    def __init__(self, shape: Sequence[int], wiring: Wiring, part: int) -> None:
+        super().__init__()
+        self.shape = torch.Size(shape)
+        self.attach(wiring, part, owner=part == 0)
+
+    @property
+    def dense_bytes(self) -> int:
+        """Of the dense weight that each pass makes; its gradient takes as many."""
+        return self.shape.numel() * self.wiring.theta.element_size()
+
+    def forward(self) -> Tensor:
+        """The dense weight, from which gradients flow to θ at the active positions."""
+        wiring = self.wiring
+        n_out, n_in = wiring.layers[self.part].n_out, wiring.layers[self.part].n_in
+        index, theta = wiring.layer_index(self.part), wiring.layer_theta(self.part)
+        code, colptr = index.layer_code(), index.layer_colptr()
+        columns = torch.repeat_interleave(
+            torch.arange(n_in, device=code.device), colptr[1:] - colptr[:-1], output_size=code.numel()
+        )
+        positions = (code & 0x7FFFFFFF) * n_in + columns  # row-major, as the parameter lies in memory
+        dense = theta.new_zeros(n_out * n_in).index_copy(0, positions, theta * signs_of(code, theta.dtype))
+        dense = dense.view(self.shape)
+        if wiring.watch is not None and dense.requires_grad:
+            sources = wiring.watch.setdefault(self.part, [])
+            dense.register_hook(lambda gradient: sources.append(_DenseGradient(gradient)))
+        return dense
+
+    def dense_weight(self) -> Tensor:
+        return super().dense_weight().view(self.shape)
+
+    def extra_repr(self) -> str:
+        return f"shape={tuple(self.shape)}, active={self.active}, dense in every pass"
+
+
+def _child(name: str) -> str:
+    return f"masked_{name}"
+
+
+class Masked:
+    """Mark of the classes that ``mask_parameters`` makes."""
+
+    masked_names: tuple[str, ...]
+
+
+_classes: dict[tuple[type[nn.Module], tuple[str, ...]], type[nn.Module]] = {}
+
+
+def _masked_class(base: type[nn.Module], names: tuple[str, ...]) -> type[nn.Module]:
+    """A subclass in which these parameters are made from their wiring whenever someone reads them."""
+    known = _classes.get((base, names))
+    if known is not None:
+        return known
+
+    def reader(name: str) -> property:
+        child = _child(name)
+        return property(lambda module: module._modules[child]())
+
+    def __reduce_ex__(module: nn.Module, protocol: Any) -> Any:
+        # The class has no name to be imported by: copies and files name what it is made of.
+        return _rebuild, (base, names), module.__getstate__()
+
+    attributes: dict[str, Any] = {name: reader(name) for name in names}
+    attributes.update(masked_names=names, __reduce_ex__=__reduce_ex__, __module__=base.__module__)
+    made = _classes[base, names] = type(base.__name__, (Masked, base), attributes)
+    return made
+
+
+def _rebuild(base: type[nn.Module], names: tuple[str, ...]) -> nn.Module:
+    cls = _masked_class(base, names)
+    return cls.__new__(cls)
+
+
+def mask_parameters(module: nn.Module, names: Sequence[str], slots: Sequence[tuple[Wiring, int]]) -> nn.Module:
+    """Put these parameters of a module under wirings, in place."""
+    for name, (wiring, part) in zip(names, slots, strict=True):
+        shape = module._parameters[name].shape  # type: ignore[union-attr]
+        del module._parameters[name]
+        module.add_module(_child(name), MaskedParameter(shape, wiring, part))
+    before = module.masked_names if isinstance(module, Masked) else ()
+    base = type(module).__mro__[2] if isinstance(module, Masked) else type(module)
+    module.__class__ = _masked_class(base, (*before, *names))
+    return module
+
+
+def unmask_parameters(model: nn.Module) -> nn.Module:
+    """Ordinary dense parameters again, in place."""
+    for module in list(model.modules()):
+        if not isinstance(module, Masked):
+            continue
+        names = module.masked_names
+        module.__class__ = type(module).__mro__[2]
+        for name in names:
+            child = module._modules.pop(_child(name))
+            assert isinstance(child, MaskedParameter)
+            module.register_parameter(name, nn.Parameter(child.dense_weight()))
+    return model

@@ -1,0 +1,99 @@
+"""The sparse convolution in plain torch: any device, O(K + activations) memory, exact gradients.
+
+The reference of ``ops.conv2d_forward`` and ``ops.conv2d_backward``. Connections are taken by their place in the kernel:
+all that share one see the same shifted (and strided) view of the input, and differ in the two channels they connect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from wirebound.ops.layout import LayerIndex, rows_of, signs_of
+from wirebound.ops.window import Window
+
+_CHUNK_ELEMENTS = 1 << 22  # activations gathered at a time, so that scratch does not grow with K
+
+
+class _Chunk(NamedTuple):
+    """Connections at one place of the kernel."""
+
+    which: Tensor  # their numbers in the layer
+    rows: Tensor  # output channels
+    channels: Tensor  # input channels
+    view: tuple[slice, slice, slice, slice]  # of the padded input
+
+
+def _chunks(index: LayerIndex, window: Window, batch: int, height: int, width: int) -> Iterator[_Chunk]:
+    """All connections of the layer, for outputs of this size."""
+    code, colptr = index.layer_code(), index.layer_colptr()
+    counts = colptr[1:] - colptr[:-1]
+    columns = torch.repeat_interleave(
+        torch.arange(counts.numel(), device=code.device), counts, output_size=code.numel()
+    )
+    rows = rows_of(code)
+    places = window.kernel[0] * window.kernel[1]
+    group = torch.div(rows, max(1, window.out_channels // window.groups), rounding_mode="floor")
+    channels = group * window.group_channels + torch.div(columns, places, rounding_mode="floor")
+    by_place = torch.argsort(columns % places, stable=True)
+    each = torch.bincount(columns % places, minlength=places).tolist()
+    size = max(1, _CHUNK_ELEMENTS // max(1, batch * height * width))
+    start = 0
+    for place, count in enumerate(each):
+        ky, kx = divmod(place, window.kernel[1])
+        top, left = ky * window.dilation[0], kx * window.dilation[1]
+        view = (
+            slice(None),
+            slice(None),
+            slice(top, top + (height - 1) * window.stride[0] + 1, window.stride[0]),
+            slice(left, left + (width - 1) * window.stride[1] + 1, window.stride[1]),
+        )
+        for first in range(start, start + count, size):
+            which = by_place[first : min(first + size, start + count)]
+            yield _Chunk(which, rows[which], channels[which], view)
+        start += count
+
+
+def conv2d_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: Window, bias: Tensor | None) -> Tensor:
+    """y of shape [batch, out_channels, height, width] from x of shape [batch, in_channels, ...]."""
+    batch = x.shape[0]
+    height, width = window.out_size(x.shape[2], 0), window.out_size(x.shape[3], 1)
+    weight = theta * signs_of(index.layer_code(), theta.dtype)
+    y = x.new_zeros(batch, window.out_channels, height, width)
+    padded = window.pad(x)
+    for chunk in _chunks(index, window, batch, height, width):
+        seen = padded[chunk.view][:, chunk.channels]
+        y.index_add_(1, chunk.rows, seen * weight[chunk.which].view(-1, 1, 1))
+    return y if bias is None else y + bias.view(-1, 1, 1)
+
+
+def conv2d_backward(
+    x: Tensor,
+    dy: Tensor,
+    theta: Tensor,
+    index: LayerIndex,
+    window: Window,
+    need_dx: bool,
+    need_dtheta: bool,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients to the input and to θ at the active positions only."""
+    batch, _, height, width = dy.shape
+    signs = signs_of(index.layer_code(), theta.dtype)
+    margins = window.margins(x.shape[2], x.shape[3])
+    padded = window.pad(x)
+    dx = torch.zeros_like(padded, memory_format=torch.contiguous_format) if need_dx else None
+    dtheta = torch.zeros_like(theta) if need_dtheta else None
+    for chunk in _chunks(index, window, batch, height, width):
+        upstream = dy[:, chunk.rows]
+        sign = signs[chunk.which]
+        if dtheta is not None:
+            dtheta[chunk.which] = (padded[chunk.view][:, chunk.channels] * upstream).sum((0, 2, 3)) * sign
+        if dx is not None:
+            weight = (theta[chunk.which] * sign).view(-1, 1, 1)
+            dx[chunk.view].index_add_(1, chunk.channels, upstream * weight)
+    if dx is not None:  # take the padding off; where the input was cropped, nothing saw it
+        dx = torch.nn.functional.pad(dx, [-margin for margin in margins]).contiguous()
+    return dx, dtheta

@@ -1,0 +1,185 @@
+"""What hardware asks of a wiring beside its budget: caps on fan-in and fan-out, and signs that belong to neurons.
+
+    Constraints(max_fan_in=32)                  no output neuron has more than 32 connections
+    Constraints(max_fan_out=64)                 no input neuron has more than 64
+    Constraints(dale=0.8)                       80 % of the inputs are excitatory, the others inhibitory, for good
+
+They hold from the first draw on and after every step; ``Wiring.check`` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from wirebound import ops
+from wirebound.ops.layout import Geometry, rows_of
+from wirebound.ops.philox import Stream, stream_of
+
+if TYPE_CHECKING:
+    from wirebound.wiring.wiring import LayerShape
+
+Cap: TypeAlias = "int | Mapping[str, int] | None"
+Signs: TypeAlias = "float | Sequence[int]"
+Dale: TypeAlias = "Signs | Mapping[str, Signs] | None"
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Limits of each neuron; each is one value for all layers, or a mapping from layer name that leaves others free.
+
+    Args:
+        max_fan_in: connections that an output neuron (row) may have.
+        max_fan_out: connections that an input neuron (column) may have.
+        dale: the share of input neurons whose connections are all positive, those of the others being all negative
+            (which ones is drawn); or a sign, 1 or -1, for each input neuron, where 0 leaves it free.
+    """
+
+    max_fan_in: Cap = None
+    max_fan_out: Cap = None
+    dale: Dale = None
+
+    def __bool__(self) -> bool:
+        return self.capped or self.dale is not None
+
+    @property
+    def capped(self) -> bool:
+        return self.max_fan_in is not None or self.max_fan_out is not None
+
+    def for_layers(self, layers: Sequence[LayerShape]) -> Constraints:
+        """The same for a wiring over some of the layers: mappings without the names of others."""
+        names = {layer.name for layer in layers}
+
+        def part(value: Any) -> Any:
+            return {k: v for k, v in value.items() if k in names} or None if isinstance(value, Mapping) else value
+
+        return Constraints(part(self.max_fan_in), part(self.max_fan_out), part(self.dale))
+
+    def caps(self, layer: LayerShape) -> tuple[int, int]:
+        """(fan-in, fan-out) that neurons of a layer may have; what the matrix has room for, where nothing is asked."""
+        fan_in = _of("max_fan_in", self.max_fan_in, layer)
+        fan_out = _of("max_fan_out", self.max_fan_out, layer)
+        return min(fan_in or layer.n_in, layer.n_in), min(fan_out or layer.n_out, layer.n_out)
+
+    def capacity(self, layer: LayerShape) -> int:
+        """The most connections that a layer can have within the caps; a regular wiring reaches it."""
+        fan_in, fan_out = self.caps(layer)
+        return min(layer.n_out * fan_in, layer.n_in * fan_out)
+
+
+def _of(name: str, cap: Cap, layer: LayerShape) -> int | None:
+    value = cap.get(layer.name) if isinstance(cap, Mapping) else cap
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError(f"{name} of layer {layer.name!r} (={value!r}) must be a whole number >= 1")
+    return value
+
+
+def settle_caps(constraints: Constraints | None, layers: Sequence[LayerShape]) -> Tensor | None:
+    """Caps as a wiring keeps them, int64[2, layers]: fan-in and fan-out; None if there are none."""
+    if constraints is None or not constraints.capped:
+        return None
+    _check_names("max_fan_in", constraints.max_fan_in, layers)
+    _check_names("max_fan_out", constraints.max_fan_out, layers)
+    return torch.tensor([constraints.caps(layer) for layer in layers], dtype=torch.int64).t().contiguous()
+
+
+def require_room(constraints: Constraints, layers: Sequence[LayerShape], counts: Sequence[int]) -> None:
+    """Raise unless so many connections fit into each layer within the caps."""
+    for layer, count in zip(layers, counts, strict=True):
+        fan_in, fan_out = constraints.caps(layer)
+        for name, cap, neurons, kind in (
+            ("max_fan_in", fan_in, layer.n_out, "outputs"),
+            ("max_fan_out", fan_out, layer.n_in, "inputs"),
+        ):
+            if count > neurons * cap:
+                raise ValueError(
+                    f"{name} (={cap}) of layer {layer.name!r} allows {neurons * cap} connections at {neurons} {kind}, "
+                    f"fewer than its {count}"
+                )
+
+
+def settle_signs(
+    constraints: Constraints | None, layers: Sequence[LayerShape], seed: int, index: int
+) -> Tensor | None:
+    """The sign of each input neuron of all layers, int8: 1, -1, or 0 where it is free; None if all are."""
+    if constraints is None or constraints.dale is None:
+        return None
+    _check_names("dale", constraints.dale, layers)
+    dale = constraints.dale
+    parts = []
+    for number, layer in enumerate(layers):
+        value = dale.get(layer.name, 0) if isinstance(dale, Mapping) else dale
+        if isinstance(dale, Mapping) and layer.name not in dale:
+            parts.append(torch.zeros(layer.n_in, dtype=torch.int8))
+        else:
+            parts.append(_layer_signs(value, layer, seed, stream_of(Stream.COLUMN_SIGN, index, layer=number)))
+    return torch.cat(parts)
+
+
+def _layer_signs(value: Signs, layer: LayerShape, seed: int, stream: int) -> Tensor:
+    if isinstance(value, Sequence):
+        if len(value) != layer.n_in or any(sign not in (-1, 0, 1) for sign in value):
+            raise ValueError(
+                f"dale of layer {layer.name!r} must be a share, or 1, -1 or 0 for each of its {layer.n_in} inputs"
+            )
+        return torch.tensor(list(value), dtype=torch.int8)
+    if not 0 <= value <= 1:
+        raise ValueError(f"dale of layer {layer.name!r} (={value}) must be a share in [0, 1]")
+    signs = torch.full((layer.n_in,), -1, dtype=torch.int8)
+    signs[ops.sample_sorted(layer.n_in, round(value * layer.n_in), seed, stream, 0, signs.device)] = 1
+    return signs
+
+
+def _check_names(name: str, value: Any, layers: Sequence[LayerShape]) -> None:
+    if isinstance(value, Mapping):
+        known = [layer.name for layer in layers]
+        unknown = sorted(set(value) - set(known))
+        if unknown:
+            raise ValueError(f"{name} names unknown layers {unknown}, layers are {known}")
+
+
+def constraint_fault(
+    geometry: Geometry,
+    code: Tensor,
+    colptr: Tensor,
+    sign_bound: bool,
+    fan_caps: Tensor | None,
+    column_signs: Tensor | None,
+) -> str | None:
+    """Which constraint these connections break, or None. Their index is known to be that of a wiring."""
+    if fan_caps is not None:
+        sizes = torch.tensor([geometry.n_in, geometry.n_out], device=fan_caps.device)
+        if bool(((fan_caps < 0) | (fan_caps > sizes)).any()):
+            return "fan_caps must be numbers that the layers have room for"
+        inward, outward = fan_counts(geometry, code, colptr)
+        for name, counts, caps, kind in (
+            ("max_fan_in", inward, fan_caps[0].repeat_interleave(sizes[1]), "output"),
+            ("max_fan_out", outward, fan_caps[1].repeat_interleave(sizes[0]), "input"),
+        ):
+            over = torch.nonzero(counts > caps).view(-1)
+            if over.numel():
+                first = int(over[0])
+                return f"{name} (={int(caps[first])}) must hold, but {kind} neuron {first} has {int(counts[first])}"
+    if column_signs is not None:
+        if bool(((column_signs < -1) | (column_signs > 1)).any()):
+            return "column_signs must be 1, -1 or 0"
+        if not sign_bound:
+            return "signs must be bound where they belong to neurons"
+        own = torch.repeat_interleave(column_signs, colptr[1:] - colptr[:-1], output_size=code.numel())
+        wrong = torch.nonzero((own != 0) & ((own < 0) != (code < 0))).view(-1)
+        if wrong.numel():
+            return f"a connection must have the sign of its input neuron, {wrong.numel()} have not"
+    return None
+
+
+def fan_counts(geometry: Geometry, code: Tensor, colptr: Tensor) -> tuple[Tensor, Tensor]:
+    """Connections of each output neuron and of each input neuron, through all layers."""
+    outward = colptr[1:] - colptr[:-1]
+    starts = torch.tensor(geometry.row_start[:-1], device=code.device)
+    first = torch.repeat_interleave(starts, torch.tensor(geometry.n_in, device=code.device))
+    rows = rows_of(code) + torch.repeat_interleave(first, outward, output_size=code.numel())
+    return torch.bincount(rows, minlength=geometry.row_start[-1]), outward

@@ -1,0 +1,171 @@
+"""Which dormant positions are allowed where neurons have caps, and uniform draws among them.
+
+A position is allowed if its row and its column both have room. The rows and columns with room make a smaller matrix
+in each layer, whose positions are counted through all layers as those of the wiring are; the active ones in it are
+sorted, so the rank formula gives the r-th position that is allowed and dormant, without rejection and without a mask.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from wirebound.ops import philox
+from wirebound.ops.layout import Geometry
+
+
+class Room:
+    """What neurons still have room for, while connections are added.
+
+    Args:
+        geometry: the layers.
+        fan_caps: int64[2, layers], the caps on fan-in and fan-out.
+        occupied: sorted positions of the connections there are.
+    """
+
+    def __init__(self, geometry: Geometry, fan_caps: Tensor, occupied: Tensor) -> None:
+        self.geometry, self.occupied = geometry, occupied
+        device = occupied.device
+        self._n_out = torch.tensor(geometry.n_out, device=device)
+        self._n_in = torch.tensor(geometry.n_in, device=device)
+        self._row_start = torch.tensor(geometry.row_start, device=device)
+        self._column_start = torch.tensor(geometry.column_start, device=device)
+        self._position_start = torch.tensor(geometry.position_start, device=device)
+        caps = fan_caps.to(device)
+        self.inward = torch.repeat_interleave(caps[0], self._n_out)  # of each row, through all layers
+        self.outward = torch.repeat_interleave(caps[1], self._n_in)  # of each column
+        self._layer_of_column = torch.repeat_interleave(torch.arange(geometry.layers, device=device), self._n_in)
+        self._subtract(*self.place(occupied), 1)
+
+    def place(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Column and row of each position, both counted through all layers."""
+        columns, rows = self.geometry.locate(positions)
+        return columns, rows + self._row_start[self._layer_of_column[columns]]
+
+    def _subtract(self, columns: Tensor, rows: Tensor, amount: int) -> None:
+        self.outward.index_add_(0, columns, torch.full_like(columns, -amount))
+        self.inward.index_add_(0, rows, torch.full_like(rows, -amount))
+
+    def layer_room(self) -> list[int]:
+        """For each layer, how many connections it can take at most, as far as sums tell."""
+        found = []
+        for layer, size in enumerate(self.geometry.sizes):
+            (r0, r1), (c0, c1) = (starts[layer : layer + 2] for starts in (self._row_start, self._column_start))
+            edges = self._position_start[layer : layer + 2]
+            start, end = torch.searchsorted(self.occupied, edges).tolist()
+            sums = int(self.inward[r0:r1].sum()), int(self.outward[c0:c1].sum())
+            found.append(min(*sums, size - (end - start)))
+        return found
+
+    def take(self, candidates: Tensor, count: int) -> Tensor:
+        """Add up to ``count`` dormant candidates, in their order, each if there is still room for it; those added.
+
+        What a loop over the candidates would do, in a few passes: a candidate is certain to fit if it would even if
+        all before it in its row and column, and in all, were taken; that decides most, and the rest goes round again.
+        """
+        columns, rows = self.place(candidates)
+        undecided = torch.arange(candidates.numel(), device=candidates.device)
+        taken = []
+        while count:
+            fits = (self.outward[columns[undecided]] > 0) & (self.inward[rows[undecided]] > 0)
+            undecided = undecided[fits]
+            if not undecided.numel():
+                break
+            c, r = columns[undecided], rows[undecided]
+            sure = (_rank_among_equals(c) < self.outward[c]) & (_rank_among_equals(r) < self.inward[r])
+            sure[count:] = False
+            chosen = undecided[sure]
+            self._subtract(columns[chosen], rows[chosen], 1)
+            count -= chosen.numel()
+            undecided = undecided[~sure]
+            taken.append(chosen)
+        order = torch.cat(taken).sort().values if taken else undecided[:0]
+        self.occupied = torch.cat([self.occupied, candidates[order]]).sort().values
+        return candidates[order]
+
+    def give_back(self, position: int) -> None:
+        """Remove a connection."""
+        gone = torch.tensor([position], device=self.occupied.device)
+        self._subtract(*self.place(gone), -1)
+        self.occupied = self.occupied[self.occupied != position]
+
+    def open_cells(self, layer: int, first: int, last: int) -> Tensor:
+        """Whether rows of columns first .. last of a layer have room on both sides: [last - first, n_out]."""
+        start = self.geometry.column_start[layer]
+        rows = slice(*self.geometry.row_start[layer : layer + 2])
+        return (self.outward[start + first : start + last] > 0)[:, None] & (self.inward[rows] > 0)[None, :]
+
+    def draw(self, count: int, numbers: Numbers, layer: int | None = None) -> Tensor:
+        """Add ``count`` connections one after another, each uniform over what is allowed then; those added.
+
+        In one layer, or in all. Fewer are added where nothing is allowed any more.
+        """
+        drawn = []
+        while count:
+            allowed = _Allowed(self, layer)
+            if not allowed.size:
+                break
+            candidates = allowed.at(numbers.below(allowed.size, count + count // 2 + 2))
+            found = self.take(_first_of_equals(candidates), count)
+            count -= found.numel()
+            drawn.append(found)
+        return torch.cat(drawn) if drawn else self.occupied[:0]
+
+
+class _Allowed:
+    """The positions that are allowed and dormant now, by rank."""
+
+    def __init__(self, room: Room, layer: int | None) -> None:
+        self.room = room
+        open_rows, open_columns = room.inward > 0, room.outward > 0
+        if layer is not None:
+            first, last = room.geometry.column_start[layer : layer + 2]
+            open_columns[:first] = False
+            open_columns[last:] = False
+        # Ranks of the rows with room: through all layers, and where each layer's start.
+        before = torch.cat([open_rows.new_zeros(1, dtype=torch.int64), open_rows.cumsum(0)])
+        self.rows = torch.nonzero(open_rows).view(-1)
+        self.row_start = before[room._row_start]
+        height = self.row_start.diff()[room._layer_of_column]
+        self.base = torch.cat([height.new_zeros(1), torch.where(open_columns, height, 0).cumsum(0)])
+        columns, rows = room.place(room.occupied)
+        inside = open_columns[columns] & open_rows[rows]
+        columns, rows = columns[inside], rows[inside]
+        self.active = self.base[columns] + before[rows] - self.row_start[room._layer_of_column[columns]]
+        self.size = int(self.base[-1]) - self.active.numel()
+
+    def at(self, ranks: Tensor) -> Tensor:
+        """The positions that stand at these ranks."""
+        room = self.room
+        cells = philox.dormant_at(ranks, self.active)
+        columns = torch.searchsorted(self.base, cells, right=True) - 1
+        layers = room._layer_of_column[columns]
+        rows = self.rows[self.row_start[layers] + cells - self.base[columns]] - room._row_start[layers]
+        local = (columns - room._column_start[layers]) * room._n_out[layers] + rows
+        return room._position_start[layers] + local
+
+
+class Numbers:
+    """The random numbers of one stream and step, one after another."""
+
+    def __init__(self, seed: int, stream: int, step: int, device: torch.device) -> None:
+        self.name, self.device = (seed, stream, step), device
+        self.used = 0
+
+    def below(self, n: int, count: int) -> Tensor:
+        """The next ``count`` integers of [0, n)."""
+        first, self.used = self.used, self.used + count + count % 2
+        return philox.integers_below(n, *self.name, count, self.device, first=first)
+
+
+def _rank_among_equals(values: Tensor) -> Tensor:
+    """For each element, how many equal ones stand before it."""
+    ordered, order = torch.sort(values, stable=True)
+    ranks = torch.empty_like(order)
+    ranks[order] = torch.arange(values.numel(), device=values.device) - torch.searchsorted(ordered, ordered)
+    return ranks
+
+
+def _first_of_equals(values: Tensor) -> Tensor:
+    """The values without repetitions, in the order in which they came."""
+    return values[_rank_among_equals(values) == 0]

@@ -1,0 +1,188 @@
+// The convolution kernels against nested loops, on random shapes: strides, paddings larger than the kernel, dilation,
+// groups, kernels that leave inputs unseen, empty layers, every batch up to 20, every combination of outputs, several
+// numbers of threads (whose results must agree to the last bit).
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "../../csrc/wirebound.h"
+
+namespace {
+
+struct Kernels32 {
+    static constexpr auto forward = wb_conv_forward_f32;
+    static constexpr auto backward = wb_conv_backward_f32;
+};
+struct Kernels64 {
+    static constexpr auto forward = wb_conv_forward_f64;
+    static constexpr auto backward = wb_conv_backward_f64;
+};
+
+int failures = 0;
+
+void describe(const wb_conv& c) {
+    const auto show = [](const char* name, const int64_t* pair) {
+        std::printf(", %s %ldx%ld", name, static_cast<long>(pair[0]), static_cast<long>(pair[1]));
+    };
+    std::printf("batch %ld, channels %ld -> %ld, groups %ld", static_cast<long>(c.batch),
+                static_cast<long>(c.in_channels), static_cast<long>(c.out_channels), static_cast<long>(c.groups));
+    show("in", c.in_size);
+    show("out", c.out_size);
+    show("kernel", c.kernel);
+    show("stride", c.stride);
+    show("before", c.before);
+    show("dilation", c.dilation);
+    std::printf("\n");
+}
+
+template <class T>
+void expect_close(const std::vector<T>& got, const std::vector<double>& want, const std::vector<double>& scale,
+                  const char* what, const wb_conv& conv) {
+    // `scale` is the sum of the absolute values of the terms: rounding is measured against it.
+    for (size_t i = 0; i < want.size(); ++i) {
+        const double allowed = 64 * std::numeric_limits<T>::epsilon() * (scale[i] + 1e-30);
+        if (std::abs(static_cast<double>(got[i]) - want[i]) <= allowed) continue;
+        std::printf("%s[%zu] (=%g) must be %g: ", what, i, static_cast<double>(got[i]), want[i]);
+        describe(conv);
+        ++failures;
+        return;
+    }
+}
+
+template <class T>
+void expect_same(const std::vector<T>& a, const std::vector<T>& b, const char* what, const wb_conv& conv) {
+    if (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0) return;
+    std::printf("%s depends on the number of threads: ", what);
+    describe(conv);
+    ++failures;
+}
+
+template <class T, class Kernels>
+void check(const wb_conv& conv, double density, std::mt19937_64& random) {
+    std::uniform_real_distribution<double> uniform(0, 1);
+    std::normal_distribution<double> normal;
+    const int64_t group_in = conv.in_channels / conv.groups, group_out = conv.out_channels / conv.groups;
+
+    // A wiring whose pointers do not start at zero, as for a layer in the middle of a larger one.
+    const int64_t base = static_cast<int64_t>(random() % 1000);
+    std::vector<int64_t> colptr{base};
+    std::vector<int32_t> code;
+    for (int64_t column = 0; column < group_in * conv.kernel[0] * conv.kernel[1]; ++column) {
+        for (int64_t row = 0; row < conv.out_channels; ++row)
+            if (uniform(random) < density) code.push_back(static_cast<int32_t>(row) | (random() % 2 ? INT32_MIN : 0));
+        colptr.push_back(base + static_cast<int64_t>(code.size()));
+    }
+    const auto filled = [&](int64_t size) {
+        std::vector<T> values(static_cast<size_t>(size));
+        for (auto& value : values) value = static_cast<T>(normal(random));
+        return values;
+    };
+    const std::vector<T> theta = filled(static_cast<int64_t>(code.size()));
+    const int64_t in_area = conv.in_size[0] * conv.in_size[1], out_area = conv.out_size[0] * conv.out_size[1];
+    const std::vector<T> x = filled(conv.batch * conv.in_channels * in_area);
+    const std::vector<T> dy = filled(conv.batch * conv.out_channels * out_area), bias = filled(conv.out_channels);
+    std::vector<T> y = dy, dx = x, dtheta(code.size(), T(7));
+    const bool with_bias = random() % 2;
+
+    std::vector<double> want_y(y.size()), scale_y(y.size()), want_dx(x.size()), scale_dx(x.size());
+    std::vector<double> want_dtheta(code.size()), scale_dtheta(code.size());
+    for (size_t i = 0; i < y.size(); ++i) {
+        want_y[i] = with_bias ? bias[i / static_cast<size_t>(out_area) % static_cast<size_t>(conv.out_channels)] : 0;
+        scale_y[i] = std::abs(want_y[i]);
+    }
+    size_t k = 0;
+    for (size_t column = 0; column + 1 < colptr.size(); ++column) {
+        const int64_t place = static_cast<int64_t>(column) % (conv.kernel[0] * conv.kernel[1]);
+        const int64_t channel = static_cast<int64_t>(column) / (conv.kernel[0] * conv.kernel[1]);
+        const int64_t ky = place / conv.kernel[1], kx = place % conv.kernel[1];
+        for (; k < static_cast<size_t>(colptr[column + 1] - base); ++k) {
+            const int64_t row = code[k] & 0x7fffffff, in_channel = row / group_out * group_in + channel;
+            const double sign = code[k] < 0 ? -1 : 1, weight = sign * theta[k];
+            for (int64_t at = 0; at < conv.batch * out_area; ++at) {
+                const int64_t b = at / out_area, oy = at % out_area / conv.out_size[1], ox = at % conv.out_size[1];
+                const int64_t iy = oy * conv.stride[0] + ky * conv.dilation[0] - conv.before[0];
+                const int64_t ix = ox * conv.stride[1] + kx * conv.dilation[1] - conv.before[1];
+                if (iy < 0 || iy >= conv.in_size[0] || ix < 0 || ix >= conv.in_size[1]) continue;
+                const auto i = static_cast<size_t>((b * conv.in_channels + in_channel) * in_area +
+                                                   iy * conv.in_size[1] + ix);
+                const auto o = static_cast<size_t>((b * conv.out_channels + row) * out_area + at % out_area);
+                want_y[o] += weight * x[i];
+                scale_y[o] += std::abs(weight * x[i]);
+                want_dx[i] += weight * dy[o];
+                scale_dx[i] += std::abs(weight * dy[o]);
+                want_dtheta[k] += sign * x[i] * dy[o];
+                scale_dtheta[k] += std::abs(x[i] * dy[o]);
+            }
+        }
+    }
+
+    const auto forward = [&](std::vector<T>& to, int threads) {
+        Kernels::forward(&conv, x.data(), to.data(), colptr.data(), code.data(), theta.data(),
+                         with_bias ? bias.data() : nullptr, threads);
+    };
+    const auto backward = [&](T* to_dx, T* to_dtheta, int threads) {
+        Kernels::backward(&conv, x.data(), dy.data(), to_dx, to_dtheta, colptr.data(), code.data(), theta.data(),
+                          threads);
+    };
+    auto other_y = y, other_dx = dx, only_dx = dx, other_dtheta = dtheta, only_dtheta = dtheta;
+    const int threads = 2 + static_cast<int>(random() % 4);
+    forward(y, 1);
+    forward(other_y, threads);
+    backward(dx.data(), dtheta.data(), 1);
+    backward(other_dx.data(), other_dtheta.data(), threads);
+    backward(only_dx.data(), nullptr, threads);
+    backward(nullptr, only_dtheta.data(), threads);
+    expect_close(y, want_y, scale_y, "y", conv);
+    expect_close(dx, want_dx, scale_dx, "dx", conv);
+    expect_close(dtheta, want_dtheta, scale_dtheta, "dtheta", conv);
+    expect_same(y, other_y, "y", conv);
+    expect_same(dx, other_dx, "dx", conv);
+    expect_same(dtheta, other_dtheta, "dtheta", conv);
+    expect_close(only_dx, want_dx, scale_dx, "dx alone", conv);
+    expect_close(only_dtheta, want_dtheta, scale_dtheta, "dtheta alone", conv);
+}
+
+}  // namespace
+
+int main() {
+    std::mt19937_64 random(20240608);
+    int cases = 0;
+    const auto run = [&](const wb_conv& conv, double density) {
+        check<float, Kernels32>(conv, density, random);
+        check<double, Kernels64>(conv, density, random);
+        ++cases;
+    };
+    const auto draw = [&](int64_t low, int64_t high) {
+        return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+    };
+    for (int i = 0; i < 250; ++i) {
+        wb_conv conv{};
+        conv.batch = i < 21 ? i : draw(1, 20);
+        conv.groups = draw(1, 3);
+        conv.in_channels = conv.groups * draw(1, 4);
+        conv.out_channels = conv.groups * draw(1, 4);
+        for (int axis = 0; axis < 2; ++axis) {
+            conv.kernel[axis] = draw(1, 4);
+            conv.stride[axis] = draw(1, 4);
+            conv.before[axis] = draw(0, 5);
+            conv.dilation[axis] = draw(1, 3);
+            const int64_t reach = (conv.kernel[axis] - 1) * conv.dilation[axis] + 1;
+            const int64_t after = draw(0, 5);
+            conv.in_size[axis] = std::max<int64_t>(1, reach - conv.before[axis] - after) + draw(0, 9);
+            conv.out_size[axis] = (conv.in_size[axis] + conv.before[axis] + after - reach) / conv.stride[axis] + 1;
+        }
+        const double densities[] = {0.0, 0.1, 0.5, 1.0};
+        run(conv, densities[i % 4]);
+    }
+    run({9, 6, 10, 2, {13, 30}, {13, 30}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}, 0.5);  // enough work for several threads
+    run({33, 5, 4, 1, {8, 8}, {8, 8}, {5, 5}, {1, 1}, {2, 2}, {1, 1}}, 0.3);
+    run({1, 3, 4, 1, {20, 40}, {10, 20}, {3, 3}, {2, 2}, {1, 1}, {1, 1}}, 0.5);
+    run({2, 70, 9, 1, {5, 5}, {3, 3}, {3, 3}, {1, 1}, {0, 0}, {1, 1}}, 0.2);  // several chunks of channels
+    std::printf("conv (%s): %d shapes, %d failures\n", wb_isa(), cases, failures);
+    return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
