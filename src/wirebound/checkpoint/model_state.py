@@ -10,8 +10,21 @@ from torch import Tensor, nn
 from wirebound.checkpoint.errors import CheckpointError
 from wirebound.checkpoint.tree import decode, difference, encode
 from wirebound.checkpoint.wiring_state import ARRAYS, OPTIONAL, wiring_fault
+from wirebound.nn.linear import SparseLinear
 from wirebound.nn.part import wirings
+from wirebound.nn.stack import SparseSequential
 from wirebound.wiring import Wiring
+
+# The modules of a plain stack, by the names that they have in a file.
+PLAIN: dict[type[nn.Module], str] = {
+    SparseLinear: "sparse-linear",
+    nn.Linear: "linear",
+    nn.Flatten: "flatten",
+    nn.ReLU: "relu",
+    nn.Tanh: "tanh",
+    nn.Sigmoid: "sigmoid",
+    nn.Identity: "identity",
+}
 
 
 def bare(model: nn.Module) -> nn.Module:
@@ -34,7 +47,34 @@ def capture_model(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Any
         if not bool(torch.isfinite(parameter).all()):
             raise CheckpointError(f"parameter {name!r} is not finite: nothing was written")
     state = {key: encode(value, key, tensors) for key, value in model.state_dict().items()}
-    return {"state": state, "wirings": _described(model)}
+    section: dict[str, Any] = {"state": state, "wirings": _described(model)}
+    stack = _plain_stack(model)
+    return section if stack is None else {**section, "stack": stack}
+
+
+def _plain_stack(model: nn.Module) -> list[dict[str, Any]] | None:
+    """The modules of a plain stack in their order, so that a file alone says which network it holds; else None."""
+    if type(model) not in (nn.Sequential, SparseSequential):
+        return None
+    found = {id(wiring): number for number, wiring in enumerate(wirings(model))}
+    stack: list[dict[str, Any]] = []
+    modules = list(model._modules.items())
+    if len({id(module) for _, module in modules}) < len(modules):
+        return None  # a module used twice
+    sparse = [(id(module.wiring), module.part) for _, module in modules if isinstance(module, SparseLinear)]
+    if len(set(sparse)) < len(sparse):
+        return None  # two modules with the same connections
+    for name, module in modules:
+        kind = None if module is None else PLAIN.get(type(module))
+        if kind is None or (isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) != (1, -1)):
+            return None
+        item: dict[str, Any] = {"name": name, "type": kind}
+        if isinstance(module, SparseLinear | nn.Linear):
+            item["bias"] = module.bias is not None
+        if isinstance(module, SparseLinear):
+            item |= {"wiring": found[id(module.wiring)], "part": module.part}
+        stack.append(item)
+    return stack
 
 
 def _described(model: nn.Module) -> list[dict[str, Any]]:
@@ -52,7 +92,8 @@ def _described(model: nn.Module) -> list[dict[str, Any]]:
 def read_model(section: Any, tensor: Any, model: nn.Module) -> dict[str, Any]:
     """The state dict in a checkpoint, if it is one that this model may be given."""
     model = bare(model)
-    if not isinstance(section, dict) or set(section) != {"state", "wirings"} or not isinstance(section["state"], dict):
+    known = isinstance(section, dict) and set(section) - {"stack"} == {"state", "wirings"}
+    if not known or not isinstance(section["state"], dict):
         raise CheckpointError("the model must have a state and wirings")
     _same_shapes(section["wirings"], model)
     stored = section["state"]

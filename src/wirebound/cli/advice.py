@@ -6,6 +6,7 @@ import errno
 
 from wirebound.data import DataError, DataUnavailable
 from wirebound.distributed import RanksDifferError
+from wirebound.export import ExportError
 from wirebound.report import ReportError
 from wirebound.train.config import ConfigError
 from wirebound.train.engine import DivergedError
@@ -18,6 +19,7 @@ _GO_ON = "the same command with --resume goes on from the last checkpoint"
 _NEXT: tuple[tuple[type[BaseException], str], ...] = (
     (RunFolderError, "another --out, --resume to go on with a run, or --overwrite to replace it"),
     (ReportError, "name folders that `wirebound train --out DIR` has finished, or a folder that holds some"),
+    (ExportError, "`wirebound info RUN_OR_MODEL` shows what the file holds; `wirebound export --help` what can be made of it"),
     (DataUnavailable, "`wirebound data list` shows what is there; WIREBOUND_DATA or --data-path names a folder that has it"),
     (DataError, "`wirebound data verify NAME` checks the files, `wirebound data fetch NAME` fetches them anew"),
     (DivergedError, "try a lower --lr, or leave such steps out with --on-nan skip"),

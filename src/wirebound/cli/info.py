@@ -1,9 +1,10 @@
-"""``wirebound info``: what is installed, which kernels are in use, where data is."""
+"""``wirebound info``: what is installed, which kernels are in use, where data is; or the card of a model."""
 
 from __future__ import annotations
 
 import argparse
 import platform
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from wirebound import data as datasets
+from wirebound.export.card import model_card
 from wirebound.ops import library
 from wirebound.version import __version__
 
@@ -18,10 +20,11 @@ from wirebound.version import __version__
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "info",
-        help="what is installed, which kernels are in use, where data is",
+        help="what is installed, or what a run folder or a model's file holds",
         description="Versions, the kernels and threads in use, and where each data set was found: what to look at first, "
-        "and what to put into a report of a fault.",
+        "and what to put into a report of a fault. With a run folder or a model's file: its card.",
     )
+    parser.add_argument("source", nargs="?", type=Path, metavar="RUN_OR_MODEL", help="a run folder, or a model's file")
     parser.set_defaults(run=run)
 
 
@@ -35,6 +38,11 @@ def kernels() -> str:
 
 def run(options: argparse.Namespace) -> int:
     table = Table(show_header=False, box=None, pad_edge=False)
+    if options.source is not None:
+        for what, text in model_card(options.source):
+            table.add_row(what, text)
+        Console(soft_wrap=True, highlight=False, markup=False).print(table)
+        return 0
     table.add_row("wirebound", __version__)
     table.add_row("torch", torch.__version__)
     table.add_row("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")

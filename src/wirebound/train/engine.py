@@ -112,6 +112,7 @@ class ModuleEngine:
 
     def __init__(self, model: nn.Module, method: Method, x: Tensor, y: Tensor) -> None:
         self.model, self.method, self.x, self.y = model, method, x, y
+        self.loss = F.mse_loss if y.is_floating_point() else F.cross_entropy  # as in the fused path
         native = uses_native(next(model.parameters()))
         self.name = "module" if native else "reference"
         self.on_nan = "stop"
@@ -159,7 +160,7 @@ class ModuleEngine:
 
     def _gradients(self, batch: Tensor) -> tuple[float, str]:
         """The loss of a batch, whose gradients are left in place, and what is not finite about it, if anything."""
-        loss = F.cross_entropy(self.model(self.x[batch]), self.y[batch])
+        loss = self.loss(self.model(self.x[batch]), self.y[batch])
         value = loss.item()
         if not torch.isfinite(loss):
             return value, where_not_finite(self.model, self.x[batch])

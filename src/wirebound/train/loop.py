@@ -23,7 +23,7 @@ from wirebound.train.record import RunFolder
 from wirebound.train.resume import check_same_run, load_checkpoint, load_finished
 from wirebound.train.run_state import RunState
 from wirebound.train.running import WINDOWS, Examples, Listener, Progress, Run, evaluate
-from wirebound.train.summary import summarise
+from wirebound.train.summary import model_card, summarise
 
 __all__ = ["WINDOWS", "Listener", "Progress", "RunResult", "choose_engine", "evaluate", "train"]
 
@@ -106,7 +106,7 @@ def train(
         folder.write_json("config.json", config.as_dict())
         run.go(stop)
         summary = _summary(run)
-        folder.finish(summary, model)
+        folder.finish(summary, model, model_card(config, summary))
     return RunResult(summary, model, folder.path)
 
 

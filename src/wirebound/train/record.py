@@ -149,10 +149,10 @@ class RunFolder:
         self._metrics.truncate(position)
         self._metrics.seek(position)
 
-    def finish(self, summary: dict[str, Any], model: nn.Module) -> None:
-        """Write what is left and give the folder its name."""
+    def finish(self, summary: dict[str, Any], model: nn.Module, card: dict[str, Any] | None = None) -> None:
+        """Write what is left and give the folder its name; ``card`` goes into the model's file."""
         self.position()
-        save(self.partial / "model.safetensors", model=model)
+        save(self.partial / "model.safetensors", model=model, extra=card)
         self.write_json("summary.json", summary)  # the last: with it, the run is complete
         self.give_name()
 

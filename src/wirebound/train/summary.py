@@ -14,6 +14,7 @@ from wirebound.nn.part import wirings
 from wirebound.ops import library
 from wirebound.train.config import TrainConfig
 from wirebound.train.paper import find_claim
+from wirebound.train.resume import FREE
 from wirebound.train.run_state import RunState
 from wirebound.version import __version__
 
@@ -62,3 +63,13 @@ def summarise(
     if claim is not None:
         summary["paper"] = claim
     return summary
+
+
+# What a model's file says about its training: what the settings decide, and nothing that a clock or a machine does.
+_ON_THE_CARD = ("evaluated_on", "test_accuracy", "test_loss", "steps", "skipped_steps", "min_active", "max_active")
+
+
+def model_card(config: TrainConfig, summary: dict[str, Any]) -> dict[str, Any]:
+    """How a model was trained and what came out, to be kept in its own file: files are moved without their folders."""
+    settings = {name: value for name, value in config.as_dict().items() if name not in FREE}
+    return {"config": settings, "result": {name: summary[name] for name in _ON_THE_CARD}}

@@ -1,0 +1,31 @@
+"""Trained networks for other tools: SciPy, ONNX, NIR, PyNN and C, one file a format.
+
+Each takes a plain stack (``to_onnx`` any model) and writes the K connections that the model has.
+"""
+
+from wirebound.export.errors import ExportError
+from wirebound.export.network import Layer, Network, read_network
+from wirebound.export.source import Source, open_source
+from wirebound.export.to_c import CHeader, to_c
+from wirebound.export.to_nir import to_nir
+from wirebound.export.to_onnx import to_onnx
+from wirebound.export.to_pynn import Projection, projections, read_projections, to_pynn
+from wirebound.export.to_scipy import to_scipy
+
+__all__ = [
+    "CHeader",
+    "ExportError",
+    "Layer",
+    "Network",
+    "Projection",
+    "Source",
+    "open_source",
+    "projections",
+    "read_network",
+    "read_projections",
+    "to_c",
+    "to_nir",
+    "to_onnx",
+    "to_pynn",
+    "to_scipy",
+]

@@ -1,0 +1,87 @@
+"""The connections of a layer in few bytes: for each row how many, for each connection the step from the column before.
+
+Steps are bytes or 16-bit numbers, whichever makes the layer smaller. A gap too wide for one step is walked in several,
+with connections of weight 0 as stepping stones; a newborn, whose weight is 0, is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from wirebound.export.network import Layer, Network
+
+SCALES = ("row", "layer")
+
+
+@dataclass(frozen=True, eq=False)
+class Compact:
+    """A layer as the C code reads it."""
+
+    layer: Layer
+    counts: np.ndarray  # of each row, stepping stones included
+    steps: np.ndarray  # columns from the one before in the row; the first from column 0
+    values: np.ndarray  # float32, or int8 in units of
+    scale: np.ndarray | None  # float32, one for each row or one for all
+
+    @property
+    def flash(self) -> int:
+        """Bytes of constants."""
+        arrays = (self.counts, self.steps, self.values, self.scale, self.layer.bias)
+        return sum(array.nbytes for array in arrays if array is not None)
+
+
+def compact(network: Network, bits: int, scales: str) -> list[Compact]:
+    """The layers of a network with weights of 8 bits (int8) or 32 (float)."""
+    return [_compact_layer(layer, bits, scales) for layer in network.layers]
+
+
+def quantised(network: Network, scales: str) -> Network:
+    """The network that the int8 code computes: the same connections with the rounded weights."""
+    layers = []
+    for layer in network.layers:
+        integers, scale = _quantise(layer, scales)
+        weights = integers.astype(np.float32) * (scale[layer.rows] if scales == "row" else scale[0])
+        layers.append(Layer(layer.name, layer.n_out, layer.n_in, layer.rows, layer.columns, weights, layer.bias,
+                            layer.activation))  # fmt: skip
+    return Network(tuple(layers))
+
+
+def _quantise(layer: Layer, scales: str) -> tuple[np.ndarray, np.ndarray]:
+    """int8 weights and the scale of each row, or of the layer: the largest weight becomes ±127."""
+    largest = np.zeros(layer.n_out if scales == "row" else 1, dtype=np.float32)
+    np.maximum.at(largest, layer.rows if scales == "row" else np.zeros_like(layer.rows), np.abs(layer.weights))
+    scale = largest / np.float32(127)
+    unit = scale[layer.rows] if scales == "row" else np.broadcast_to(scale, layer.weights.shape)
+    ratio = np.divide(layer.weights, unit, out=np.zeros_like(layer.weights), where=unit > 0)
+    return np.clip(np.rint(ratio), -127, 127).astype(np.int8), scale
+
+
+def _compact_layer(layer: Layer, bits: int, scales: str) -> Compact:
+    values, scale = (layer.weights, None) if bits == 32 else _quantise(layer, scales)
+    kept = values != 0
+    rows, columns, values = layer.rows[kept], layer.columns[kept], values[kept]
+    first = np.ones(len(rows), dtype=bool)
+    first[1:] = rows[1:] != rows[:-1]
+    gaps = columns.copy()
+    gaps[1:] -= np.where(first[1:], 0, columns[:-1])
+    found = [_walk(layer, rows, gaps, values, scale, kind) for kind in (np.uint8, np.uint16)]
+    return min(found, key=lambda item: item.flash)
+
+
+def _walk(
+    layer: Layer, rows: np.ndarray, gaps: np.ndarray, values: np.ndarray, scale: np.ndarray | None, kind: type
+) -> Compact:
+    longest = int(np.iinfo(kind).max)
+    stones = np.maximum(gaps - 1, 0) // longest  # before each connection, each of the longest step
+    at = np.cumsum(stones + 1) - 1
+    total = int(at[-1]) + 1 if len(at) else 0
+    steps: np.ndarray = np.full(total, longest, dtype=kind)
+    steps[at] = (gaps - stones * longest).astype(kind)
+    padded = np.zeros(total, dtype=values.dtype)
+    padded[at] = values
+    counts = np.bincount(np.repeat(rows, stones + 1), minlength=layer.n_out)
+    most = int(counts.max(initial=0))
+    width = np.uint8 if most < 1 << 8 else np.uint16 if most < 1 << 16 else np.uint32
+    return Compact(layer, counts.astype(width), steps, padded, scale)

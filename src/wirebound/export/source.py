@@ -1,0 +1,75 @@
+"""What a run folder or a model's file holds: the model, how it was trained, and what came out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from wirebound import data as datasets
+from wirebound.checkpoint import CheckpointError, load
+from wirebound.checkpoint.stack_state import holds_stack, load_model
+from wirebound.data import Dataset, DataUnavailable
+from wirebound.export.errors import ExportError
+from wirebound.train.config import TrainConfig, make_config
+from wirebound.train.models import build_model
+
+MODEL = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model that was found on disk."""
+
+    path: Path  # of the model's file
+    model: nn.Module
+    config: TrainConfig | None  # None: the file does not say how it was trained
+    result: dict[str, Any]  # summary.json of a run, or what the file keeps of it
+
+    def test_data(self) -> Dataset | None:
+        """The data that the result was measured on, if it is on this machine."""
+        if self.config is None:
+            return None
+        try:
+            data = datasets.load(self.config.data, path=self.config.data_path, fetch=False)
+        except DataUnavailable:
+            return None
+        if self.config.validation:
+            data = datasets.split_validation(data, self.config.validation, seed=0)
+        return data
+
+
+def open_source(path: Path) -> Source:
+    """A finished run folder, or a file that ``wb.save`` wrote."""
+    if path.is_dir():
+        return _open_run(path)
+    if not path.exists():
+        raise ExportError(f"{path} does not exist: give a run folder or a model's file")
+    card = load(path).extra
+    config, result = None, {}
+    if isinstance(card, dict) and isinstance(card.get("config"), dict) and isinstance(card.get("result"), dict):
+        config, result = make_config(card["config"]), card["result"]
+    return Source(path, load_model(path), config, result)
+
+
+def _open_run(folder: Path) -> Source:
+    if not (folder / MODEL).exists() or not (folder / "summary.json").exists():
+        hint = "; it is unfinished: go on with wirebound train --resume" if folder.suffix == ".partial" else ""
+        raise ExportError(f"{folder} is not a finished run: it must hold {MODEL} and summary.json{hint}")
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        config = make_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        if holds_stack(folder / MODEL):
+            return Source(folder / MODEL, load_model(folder / MODEL), config, summary)
+        layers = summary["layers"]
+        inputs, classes = int(layers[0]["shape"][1]), int(layers[-1]["shape"][0])
+    except CheckpointError:
+        raise  # it says which file and what
+    except (OSError, ValueError, RecursionError, LookupError, TypeError) as error:
+        raise ExportError(f"{folder} is not a finished run: {error}") from error
+    model = build_model(config, inputs, classes)
+    load(folder / MODEL, model=model)
+    return Source(folder / MODEL, model, config, summary)

@@ -1,0 +1,10 @@
+"""scikit-learn estimators whose networks keep a strict budget of connections: ``DeepRClassifier``, ``DeepRRegressor``.
+
+    from wirebound.sklearn import DeepRClassifier
+    DeepRClassifier(budget=500, random_state=0).fit(X, y).predict(X)
+"""
+
+from wirebound.sklearn.classifier import DeepRClassifier
+from wirebound.sklearn.regressor import DeepRRegressor
+
+__all__ = ["DeepRClassifier", "DeepRRegressor"]
