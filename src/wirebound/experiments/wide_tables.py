@@ -202,7 +202,7 @@ def markdown(lines: Sequence[dict[str, Any]]) -> str:
         f"deviation over {len(lines[0]['seeds'])} seeds (data, split and method). Settings by 3-fold cross-validation on",
         "the training rows. Precision: share of the informative columns among the k ranked highest. SVM: an RBF SVM on",
         "those k columns, the same for all. For the probed data sets, all real columns count as informative, also those",
-        "that say little.",
+        "that say little. Seconds include the choice of settings; they are wall time, on a machine that may be shared.",
         "",
     ]
     for name in dict.fromkeys(line["table"] for line in lines):
