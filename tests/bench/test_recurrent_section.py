@@ -29,6 +29,7 @@ def test_a_wrong_answer_is_found(part):
         recurrent.require_equal(dataclasses.replace(ours, answer=lambda: wrong), problem.dense())
 
 
+@pytest.mark.slow
 def test_memory_of_processes():
     measurement = recurrent.measure_memory(64, TINY)
     assert measurement.numbers["peak RSS of ours, GB"] >= measurement.numbers["of which imports, GB"] > 0

@@ -26,6 +26,7 @@ def test_conv_check_finds_a_difference(monkeypatch):
         conv.measure_conv(conv.ConvWorkload(6, 3, 5, 0.3, 4), TINY)
 
 
+@pytest.mark.slow
 def test_memory_of_convolutions():
     network = conv_memory.Network(channels=16, layers=2, connectivity=0.1, size=4, batch=2)
     (dense, sparse), _ = conv_memory.measure_memory(network, TINY)

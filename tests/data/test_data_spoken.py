@@ -63,6 +63,7 @@ def test_resampling_keeps_tones_and_length() -> None:
     assert np.abs(spoken_make.resample(too_high, 22050)).max() < 50
 
 
+@pytest.mark.slow
 def test_the_same_in_every_process() -> None:
     pytest.importorskip("espeakng_loader")
     first, second = (

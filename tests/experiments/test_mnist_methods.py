@@ -38,7 +38,7 @@ def test_every_method_has_a_grid_of_right_settings():
         for level in mnist_methods.levels_of(method, mnist_methods.CHOICE_LEVELS):
             for point in mnist_methods.points(method):
                 config = mnist_methods.settings(method, point, level, {"seed": 1})
-                assert (config.method, config.epochs, config.seed, config.batch_size) == (method, 10, 1, 20)
+                assert (config.method, config.epochs, config.seed, config.batch_size) == (method, 12, 1, 100)
 
 
 def test_soft_deep_r_is_aimed_by_the_papers_rule():

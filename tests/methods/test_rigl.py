@@ -118,11 +118,11 @@ def test_a_step_that_is_left_out_moves_the_watch_on():
 
 
 SCRIPT = """
-import json, resource, sys, torch, wirebound as wb
+import json, torch, wirebound as wb
+from wirebound.bench.scale_process import Peak
 n = 20_000
 layer = wb.SparseLinear(n, n, bias=False, budget=n)
 method = wb.RigL(layer, torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9), every=2)
-unit = 1 if sys.platform == "darwin" else 1024
 measured = []
 for _ in range(2):
     x = torch.randn(4, n)
@@ -130,7 +130,7 @@ for _ in range(2):
     info = method.step()
     method.zero_grad()
     layer.wiring.check()
-    measured.append([info.active, info.rewired, unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss])
+    measured.append([info.active, info.rewired, Peak().read()])
 print(json.dumps(measured))
 """
 

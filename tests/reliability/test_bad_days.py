@@ -35,11 +35,14 @@ def _train(out, *more):
 
 
 def _one_line(log: Path) -> str:
+    """The error of a command; behind it there may be one line on what to do next."""
     text = log.read_text().strip()
     assert "Traceback" not in text, text
     assert text.startswith("wirebound: ")
-    assert "\n" not in text
-    return text
+    error, *advice = text.split("\n")
+    assert len(advice) <= 1, text
+    assert all(line.startswith("next: ") for line in advice)
+    return error
 
 
 def _wait_for(path: Path) -> None:

@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 SCRIPT = """
-import json, resource, torch, wirebound as wb
+import json, torch, wirebound as wb
+from wirebound.bench.scale_process import Peak
 layer = wb.SparseLinear(10**6, 10**6, bias=False, budget=10**6)
 optimizer = torch.optim.Adam(layer.parameters(), lr=0.01)
 rewiring = wb.DeepR(layer, optimizer, l1=0.1, temperature=1e-4)
@@ -16,8 +17,7 @@ for _ in range(3):
     rewired += rewiring.step().rewired
     rewiring.zero_grad()
     layer.wiring.check()
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-peak = peak if __import__("sys").platform == "darwin" else peak * 1024
+peak = Peak().read()  # not ru_maxrss, which a process has from the one that started it
 print(json.dumps({"peak": peak, "rewired": rewired, "active": layer.wiring.active,
                   "per_connection": wb.ledger(layer, rewiring).per_connection}))
 """

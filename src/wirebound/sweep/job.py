@@ -74,7 +74,8 @@ class Job:
         if code < 0:
             name = signal.Signals(-code).name
             return f"ended by {name}{' (often: out of memory)' if name == 'SIGKILL' else ''}"
-        lines = [line for line in self.said().splitlines() if line.strip()]
+        # Advice on what to do next stands behind the error itself.
+        lines = [line for line in self.said().splitlines() if line.strip() and not line.startswith("next: ")]
         return lines[-1].removeprefix("wirebound: ") if lines else f"exit code {code}"
 
 
