@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import wirebound as wb
-from wirebound.posterior import Samples
+from wirebound.posterior import Samples, quality
 
 
 def _model(seed=0):
@@ -65,6 +65,10 @@ def test_the_prediction_is_the_mean_of_the_probabilities(run):
     torch.testing.assert_close(one, each[-1])
     torch.testing.assert_close(three, each[-3:].mean(0))
     torch.testing.assert_close(collector.samples.last(3).predict(x), three)
+    # An average is never less likely than its parts are on average (Jensen).
+    y = torch.arange(7) % 4
+    parts = [quality(p, y).nll for p in each]
+    assert quality(each.mean(0), y).nll < sum(parts) / len(parts)
     # Averaging probabilities is not averaging weights or logits.
     assert not torch.allclose(collector.samples.predict(x), each.log().mean(0).softmax(1), atol=1e-4)
 
