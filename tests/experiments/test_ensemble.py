@@ -35,6 +35,16 @@ def test_choose_and_run(small, tmp_path):
     assert "| ensemble of 4 |" in (tmp_path / "ensemble.md").read_text()
 
 
+def test_what_is_found_on_held_out_data_sharpens_the_test(small, tmp_path):
+    mnist_ensemble.main(["sharpen", "--out", str(tmp_path), "--seeds", "0"])
+    powers = json.loads((tmp_path / "sharpness.json").read_text())["powers"]
+    assert set(powers) >= {"single, 3 epochs", "ensemble of 4"}
+    mnist_ensemble.main(["run", "--out", str(tmp_path), "--seeds", "0"])
+    found = {row["name"]: row for row in json.loads((tmp_path / "ensemble.json").read_text())["table"]}
+    for name in powers:
+        assert found[f"{name}, sharpened"]["accuracy"] == found[name]["accuracy"]
+
+
 def test_sampling_goes_on_where_training_stopped(small):
     config = mnist_ensemble.config_of(0)
     data = mnist_ensemble.datasets.load("digits")

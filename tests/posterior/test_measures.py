@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from wirebound.posterior import calibration_error, quality
+from wirebound.posterior import calibration_error, fit_power, quality, sharpen
 
 
 def test_by_hand():
@@ -48,3 +48,24 @@ def test_logits_are_refused():
         quality(torch.tensor([[3.0, -1.0]]), torch.tensor([0]))
     with pytest.raises(ValueError, match="label for each"):
         quality(torch.tensor([[0.5, 0.5]]), torch.tensor([0, 1]))
+
+
+def test_sharpening_by_hand():
+    p = torch.tensor([[0.8, 0.2], [0.5, 0.5]], dtype=torch.float64)
+    torch.testing.assert_close(sharpen(p, 2.0), torch.tensor([[0.64 / 0.68, 0.04 / 0.68], [0.5, 0.5]], dtype=torch.float64))
+    torch.testing.assert_close(sharpen(p, 1.0), p)
+    with pytest.raises(ValueError, match=r"power \(=0\) must be > 0"):
+        sharpen(p, 0)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.5])
+def test_the_power_that_spoiled_probabilities_is_undone(power):
+    generator = torch.Generator().manual_seed(0)
+    true = (3 * torch.randn(20_000, 5, generator=generator, dtype=torch.float64)).softmax(1)
+    y = torch.multinomial(true, 1, generator=generator).squeeze(1)
+    spoiled = sharpen(true, 1 / power)
+    found = fit_power(spoiled, y)
+    assert found == pytest.approx(power, rel=0.05)
+    mended = quality(sharpen(spoiled, found), y)
+    assert mended.nll <= quality(spoiled, y).nll
+    assert mended.ece < 0.01

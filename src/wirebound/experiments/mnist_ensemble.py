@@ -1,12 +1,15 @@
 """DEEP R as a sampler: does averaging sparse networks met along a run predict better than one network?
 
     python -m wirebound.experiments.mnist_ensemble choose --out results/mnist/ensemble    on held-out training data
+    python -m wirebound.experiments.mnist_ensemble sharpen --out results/mnist/ensemble   on held-out training data
     python -m wirebound.experiments.mnist_ensemble run --out results/mnist/ensemble       the test set, once a seed
 
 784-300-100-10 at 1 %. The single network is the recommended preset with its annealed schedule. The ensemble goes on from
 there at constant learning rate and temperature and keeps one sample an epoch. A second single network is annealed over
 as many epochs as the whole ensemble took. ``choose`` compares learning rates and temperatures on 10,000 held-out
-training examples; what it finds best is written into ``SAMPLING`` by hand, and only then is ``run`` called.
+training examples; what it finds best is written into ``SAMPLING`` by hand. ``sharpen`` finds one number for each row on
+the same examples, the power to which its probabilities are best raised, because averages are too unsure of themselves;
+``run`` reads it and reports each row as it is and sharpened.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from torch import Tensor, nn
 from wirebound import data as datasets
 from wirebound.data import Dataset
 from wirebound.nn.part import wirings
-from wirebound.posterior import SampleCollector, Samples, quality
+from wirebound.posterior import SampleCollector, Samples, fit_power, quality, sharpen
 from wirebound.train import TrainConfig, train
 from wirebound.train.config import make_config
 from wirebound.train.engine import data_order
@@ -95,39 +98,77 @@ def choose(out: Path, seeds: Sequence[int]) -> None:
     _write(out, "choice", result, _choice_text(result))
 
 
+def predictions(seed: int, data: Dataset, held_out: int, x: Tensor) -> tuple[dict[str, Tensor], Samples]:
+    """Probabilities of all rows of the table for one seed, and the samples that made them."""
+    config = config_of(seed, validation=held_out)
+    total = config.epochs + BURN_IN + max(COUNTS)
+    trained = train(config).model
+    found = {f"single, {config.epochs} epochs": single(trained, x)}
+    found[f"single, {total} epochs"] = single(train(dataclasses.replace(config, epochs=total)).model, x)
+    samples = sample(trained, config, data, samples=max(COUNTS), **SAMPLING)
+    means = samples.predictions(x, (1, *COUNTS))
+    found["the last sample alone"] = means[0]
+    found |= {f"ensemble of {count}": mean for count, mean in zip(COUNTS, means[1:], strict=True)}
+    return found, samples
+
+
+def fit(out: Path, seeds: Sequence[int]) -> None:
+    """The power of each row on held-out data, mean over seeds."""
+    data = datasets.split_validation(datasets.load(DATA), HELD_OUT, seed=0)
+    x, y = data.inputs("test", flatten=True), data.test_y
+    powers: dict[str, list[float]] = {}
+    for seed in seeds:
+        for name, probabilities in predictions(seed, data, HELD_OUT, x)[0].items():
+            powers.setdefault(name, []).append(fit_power(probabilities, y))
+        print(seed, {name: round(found[-1], 3) for name, found in powers.items()}, flush=True)
+    means = {name: statistics.mean(found) for name, found in powers.items()}
+    result = {"seeds": list(seeds), "powers": means}
+    lines = [f"| {name} | {power:.3f} |" for name, power in means.items()]
+    head = f"Held-out training data, mean over seeds {list(seeds)}.\n\n| networks | power |\n| --- | --- |\n"
+    _write(out, "sharpness", result, head + "\n".join(lines) + "\n")
+
+
 def run(out: Path, seeds: Sequence[int]) -> None:
     """The test set, once for each seed and row."""
+    kept = out / "sharpness.json"
+    powers = json.loads(kept.read_text(encoding="utf-8"))["powers"] if kept.exists() else {}
     data = datasets.load(DATA)
     x, y = data.inputs("test", flatten=True), data.test_y
     rows: dict[str, list[dict[str, float]]] = {}
     seconds: list[float] = []
     for seed in seeds:
-        config = config_of(seed)
-        total = config.epochs + BURN_IN + max(COUNTS)
         began = time.perf_counter()
-        trained = train(config).model
-        rows.setdefault(f"single, {config.epochs} epochs", []).append(quality(single(trained, x), y).as_dict())
-        longer = train(dataclasses.replace(config, epochs=total)).model
-        rows.setdefault(f"single, {total} epochs", []).append(quality(single(longer, x), y).as_dict())
-        samples = sample(trained, config, data, samples=max(COUNTS), **SAMPLING)
-        for count, mean in zip((1, *COUNTS), samples.predictions(x, (1, *COUNTS)), strict=True):
-            rows.setdefault(f"ensemble of {count}" if count > 1 else "the last sample alone", []).append(
-                quality(mean, y).as_dict()
-            )
+        found, samples = predictions(seed, data, 0, x)
+        for name, probabilities in found.items():
+            rows.setdefault(name, []).append(quality(probabilities, y).as_dict())
+        for name, power in powers.items():
+            sharp = quality(sharpen(found[name], power), y).as_dict()
+            rows.setdefault(f"{name}, sharpened", []).append(sharp)
         seconds.append(time.perf_counter() - began)
-        print(seed, {name: found[-1] for name, found in rows.items()}, flush=True)
-    table = [{"name": name, **_mean(found), "each": found} for name, found in rows.items()]
+        print(seed, {name: each[-1] for name, each in rows.items()}, flush=True)
+    table = [{"name": name, **_mean(each), "each": each} for name, each in rows.items()]
+    model = next(iter(samples.models()))
     result = {
         "seeds": list(seeds),
         "sampling": SAMPLING,
         "burn_in_epochs": BURN_IN,
-        "connections": sum(wiring.budget for wiring in wirings(trained)),
+        "connections": sum(wiring.budget for wiring in wirings(model)),
         "bytes_a_sample": samples.nbytes // len(samples),
         "seconds_each": round(statistics.mean(seconds), 1),
         "table": table,
-        "gains": [_gain(table[i], row) for row in table[3:] for i in (0, 1)],
+        "gains": _gains(table),
     }
     _write(out, "ensemble", result, _text(result))
+
+
+def _gains(table: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each ensemble against each single network, as they are and both sharpened."""
+    found = []
+    for end in ("", ", sharpened"):
+        rows = [row for row in table if row["name"].endswith("sharpened") == bool(end)]
+        alone = [row for row in rows if row["name"].startswith("single")]
+        found += [_gain(base, row) for row in rows if row["name"].startswith("ensemble") for base in alone]
+    return found
 
 
 def _mean(found: Sequence[dict[str, float]]) -> dict[str, Any]:
@@ -205,13 +246,15 @@ def _write(out: Path, name: str, result: dict[str, Any], text: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="MNIST at 1 %: one network against an average over samples.")
-    parser.add_argument("what", choices=("choose", "run"), help="compare settings on held-out data, or run the test")
+    parser.add_argument("what", choices=("choose", "sharpen", "run"), help="settings on held-out data, or the test")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 1 for choose, 0 to 4 for run")
+    parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 to 4 for run, 0 1 for the others")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     if options.what == "choose":
         choose(options.out, options.seeds or (0, 1))
+    elif options.what == "sharpen":
+        fit(options.out, options.seeds or (0, 1))
     else:
         run(options.out, options.seeds or range(5))
     return 0
