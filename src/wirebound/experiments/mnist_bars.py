@@ -55,7 +55,7 @@ ROWS = (
     Row("recommended-1.0", {"connectivity": 0.01}, "97.3 %; published record 97.64 %", "recommended", (0, 1, 2, 3, 4)),
     Row("thorough-1.0", {"connectivity": 0.01}, "published record 97.64 %", "thorough", (0, 1, 2, 3, 4)),
     Row("thorough-2.0", {"connectivity": 0.02}, "published 98.01 %, 98.21 %", "thorough"),
-    Row("thorough-5.0", {"connectivity": 0.05, "l1": 5e-5}, "published 98.47 %", "thorough"),
+    Row("thorough-5.0", {"connectivity": 0.05, "lr": 1.0, "l1": 5e-5}, "published 98.47 %", "thorough"),
     Row("fixed-1.0", {"connectivity": 0.01, "epochs": 20, "method": "fixed"}, "about 81 %"),
     Row("dense", {"epochs": 20, "method": "dense"}, "98.3 %"),
 )
