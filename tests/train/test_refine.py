@@ -113,3 +113,17 @@ def test_the_command(finished, tmp_path):
     done = subprocess.run(again, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert "must be the folder of a finished run" in done.stderr
+
+
+def test_soft_deep_r_is_refined_to_as_many_as_it_ended_with(tmp_path):
+    settings = {**SETTINGS, "method": "soft-deep-r", "connectivity": 0.1, "epochs": 2, "l1": 1e-5, "noise": 3e-6}
+    train(make_config(settings), tmp_path / "soft")
+    rounds = refine(tmp_path / "soft", tmp_path / "out", rounds=1, seeds=[0])
+    assert rounds[1].initial == refined_counts([rounds[0].final], [64 * 40, 40 * 20, 20 * 10], None)
+    assert sum(rounds[1].initial) == round(sum(rounds[0].final))
+
+
+def test_methods_that_move_nothing_are_refused(tmp_path):
+    train(make_config({**SETTINGS, "method": "pruning", "epochs": 1}), tmp_path / "run")
+    with pytest.raises(ValueError, match=r"method \(='pruning'\) .* must be one that moves connections"):
+        refine(tmp_path / "run", tmp_path / "out", rounds=1, seeds=[0])

@@ -55,7 +55,9 @@ def _network(model: nn.Module) -> list[tuple[str, str]]:
     lines = [("network", _shape(model))]
     found = wirings(model)
     if not found:
-        return [*lines, ("budget", "none: every connection exists")]
+        weights = [p for p in model.parameters() if p.dim() > 1]
+        possible, used = sum(w.numel() for w in weights), sum(int((w != 0).sum()) for w in weights)
+        return [*lines, ("budget", f"none; {used:,} of {possible:,} weights are not 0")]
     budget, possible = sum(w.budget for w in found), sum(w.possible for w in found)
     kind = "one for the network" if len(found) == 1 else f"{len(found)} budgets, one for each wiring"
     lines.append(("budget", f"{budget:,} connections of {possible:,} possible ({_percent(budget, possible)}), {kind}"))

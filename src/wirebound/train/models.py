@@ -106,7 +106,7 @@ def build_method(
             theta_min=config.theta_min,
             connectivity=config.connectivity,
             budget=config.budget,
-            allocation=config.allocation,
+            allocation=read_allocation(config.allocation),
             init=config.init,
             gain=config.gain,
             seed=config.seed,

@@ -20,6 +20,8 @@ from wirebound.train.loop import train
 from wirebound.train.record import RunFolderError
 from wirebound.wiring.budget import apportion
 
+# Methods that start with some connections of each layer and end with others.
+MOVING = ("deep-r", "soft-deep-r", "constant-rate", "set", "rigl")
 LAST = 0.25  # share of a run's epochs over which connections are averaged
 
 
@@ -56,10 +58,12 @@ def converged(folder: Path, last: float = LAST) -> list[float]:
     return [statistics.mean(layer) for layer in zip(*late, strict=True)]
 
 
-def refined_counts(final: Sequence[Sequence[float]], possible: Sequence[int], budget: int) -> list[int]:
-    """The next allocation: what several runs ended with, on average, as whole numbers that add up to the budget."""
+def refined_counts(final: Sequence[Sequence[float]], possible: Sequence[int], budget: int | None) -> list[int]:
+    """The next allocation: what several runs ended with, on average, as whole numbers that add up to the budget; where
+    a method promises none, to as many connections as they ended with."""
     means = [statistics.mean(layer) for layer in zip(*final, strict=True)]
-    return apportion(means, possible, budget)
+    total = max(1, round(sum(means))) if budget is None else budget
+    return apportion(means, possible, total)
 
 
 def refine(
@@ -86,8 +90,8 @@ def refine(
     own = config.seed
     if config.scope != "global":
         raise ValueError(f"scope (={config.scope!r}) of {run} must be 'global': elsewhere layers keep their counts")
-    if config.method in ("fixed", "dense"):
-        raise ValueError(f"method (={config.method!r}) of {run} must be one that moves connections")
+    if config.method not in MOVING:
+        raise ValueError(f"method (={config.method!r}) of {run} must be one that moves connections: {', '.join(MOVING)}")
     found: list[Round] = []
     for number in range(rounds + 1):
         summaries, final = [], []
