@@ -6,17 +6,15 @@ Run as ``python -m wirebound.bench.conv_memory '{"kind": "sparse", …}'``; prin
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 from torch import nn
 
 import wirebound as wb
+from wirebound.bench.fresh_process import run_fresh
 from wirebound.bench.results import Measurement, Settings
 from wirebound.bench.scale_process import Peak
 from wirebound.bench.timing import Timing
@@ -98,18 +96,8 @@ def measure_here(kind: str, network: Network, threads: int) -> dict[str, float]:
 
 def run_process(kind: str, network: Network, threads: int) -> dict[str, float]:
     """``measure_here`` in a fresh Python."""
-    source = str(Path(wb.__file__).resolve().parent.parent)
-    path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
-    outcome = subprocess.run(
-        [sys.executable, "-m", __name__, json.dumps({"kind": kind, "threads": threads, **asdict(network)})],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    if outcome.returncode:
-        last = outcome.stderr.strip().splitlines()[-1:]
-        raise OSError(f"the process of the memory benchmark failed: {' '.join(last)}")
-    found: dict[str, float] = json.loads(outcome.stdout)
+    settings = {"kind": kind, "threads": threads, **asdict(network)}
+    found: dict[str, float] = run_fresh(__name__, settings, "the memory benchmark")
     return found
 
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-import wirebound
+from wirebound.bench.fresh_process import run_fresh
 from wirebound.bench.results import Goal, Measurement, Section, Settings, Table, WrongAnswerError
 from wirebound.bench.timing import race, threads
 from wirebound.nn.recurrent import SparseGRU, SparseLSTM
@@ -139,18 +134,7 @@ def measure_layer(workload: RecurrentWorkload, settings: Settings) -> Measuremen
 def run_process(sparse: bool, hidden: int, steps: int = 20, batch: int = 8) -> dict[str, float]:
     """``recurrent_process`` in a fresh Python."""
     wanted = {"sparse": sparse, "hidden": hidden, "connectivity": CONNECTIVITY, "steps": steps, "batch": batch}
-    source = str(Path(wirebound.__file__).resolve().parent.parent)
-    path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
-    outcome = subprocess.run(
-        [sys.executable, "-m", "wirebound.bench.recurrent_process", json.dumps(wanted)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    if outcome.returncode:
-        last = outcome.stderr.strip().splitlines()[-1:]
-        raise OSError(f"the process of the LSTM's memory failed: {' '.join(last)}")
-    found: dict[str, float] = json.loads(outcome.stdout)
+    found: dict[str, float] = run_fresh("wirebound.bench.recurrent_process", wanted, "the LSTM's memory")
     return found
 
 

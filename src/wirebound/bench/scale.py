@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-import wirebound
+from wirebound.bench.fresh_process import run_fresh
 from wirebound.bench.results import Goal, Measurement, Section, Settings, Table
 from wirebound.bench.scale_process import Run
 from wirebound.bench.timing import Timing, race, threads
@@ -25,18 +19,7 @@ _PARTS = ("forward", "backward", "update", "rewiring")
 def run_process(side: int, budget: int, batch: int, steps: int, threads: int) -> dict[str, float]:
     """``scale_process`` in a fresh Python."""
     settings = {"side": side, "budget": budget, "batch": batch, "steps": steps, "threads": threads}
-    source = str(Path(wirebound.__file__).resolve().parent.parent)
-    path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
-    outcome = subprocess.run(
-        [sys.executable, "-m", "wirebound.bench.scale_process", json.dumps(settings)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    if outcome.returncode:
-        last = outcome.stderr.strip().splitlines()[-1:]
-        raise OSError(f"the process of the scale benchmark failed: {' '.join(last)}")
-    answer = json.loads(outcome.stdout)
+    answer = run_fresh("wirebound.bench.scale_process", settings, "the scale benchmark")
     if answer["kernels"] != library.isa():
         raise OSError(
             f"the process of the scale benchmark ran kernels {answer['kernels']}, not {library.isa()}"
