@@ -114,11 +114,6 @@ WB_UPDATE(float, f32)
 WB_UPDATE(double, f64)
 #undef WB_UPDATE
 
-void wb_update_dense_f32(const wb_rule* rule, const wb_parameter* parameters, const float* const* gradients,
-                         const int64_t* sizes, int64_t n) {
-    table().update_dense_f32(rule, parameters, gradients, sizes, n);
-}
-
 // ---- rewire --------------------------------------------------------------------------------------------------------
 
 void wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out, int64_t* colptr,

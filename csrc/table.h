@@ -34,7 +34,6 @@ struct KernelTable {
     WB_FIELD(update_f64);
     WB_FIELD(dead_f32);
     WB_FIELD(dead_f64);
-    WB_FIELD(update_dense_f32);
 
     // rewire
     WB_FIELD(rewire);

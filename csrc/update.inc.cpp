@@ -312,16 +312,9 @@ static bool update_parameter(wb_rule rule, const wb_parameter& parameter, const 
     return update_range<float>(rule, arrays, bias_correction<float>(rule), 0, n, 0, 0, none);
 }
 
-static void update_dense_f32(const wb_rule* rule, const wb_parameter* parameters, const float* const* gradients,
-                             const int64_t* sizes, int64_t n) {
-    for (int64_t i = 0; i < n; ++i)
-        update_parameter(*rule, parameters[i], gradients[i], sizes[i], parameters[i].step + 1);
-}
-
 static void fill_update(KernelTable& table) {
     table.update_f32 = update<float>;
     table.update_f64 = update<double>;
     table.dead_f32 = dead_indices<float>;
     table.dead_f64 = dead_indices<double>;
-    table.update_dense_f32 = update_dense_f32;
 }

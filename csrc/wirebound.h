@@ -140,10 +140,6 @@ typedef struct wb_parameter {
     int64_t step;  // steps that the optimiser has taken on it before this call
 } wb_parameter;
 
-// One step of the optimiser alone for n dense parameters of these sizes. Weight decay and step are each parameter's own.
-WB_API void wb_update_dense_f32(const wb_rule* rule, const wb_parameter* parameters, const float* const* gradients,
-                                const int64_t* sizes, int64_t n);
-
 // ---- rewire --------------------------------------------------------------------------------------------------------
 
 // An array of one element per connection that moves along, and what a newborn holds there.
