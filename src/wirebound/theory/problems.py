@@ -7,6 +7,7 @@ negative θ wander freely, and ``theta_min`` (the paper's θ_min) keeps them in 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -38,12 +39,12 @@ class Problem(Protocol):
         ...
 
 
-class Separable:
+class Separable(ABC):
     """A problem whose energy is a sum of one term for each connection."""
 
+    @abstractmethod
     def energies(self, theta: Floats) -> Floats:
         """The terms, [..., connections]."""
-        raise NotImplementedError
 
     def energy(self, theta: Floats) -> Floats:
         return self.energies(theta).sum(-1)
