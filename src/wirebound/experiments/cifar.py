@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, optim
 
 from wirebound import data as datasets
-from wirebound.experiments.cifar_input import Batch, test_batches, training_batches
+from wirebound.experiments.cifar_input import Batch, evaluation_batches, training_batches
 from wirebound.experiments.cifar_model import (
     DECAY,
     MULTIPLIERS,
@@ -40,6 +40,7 @@ from wirebound.experiments.task_run import Task
 from wirebound.experiments.weight_average import WeightAverage
 from wirebound.train.config import ConfigError
 
+INITS = ("tutorial", "scaled")
 SCHEDULES = ("cosine", "paper")
 _PAPER_DECAY_EPOCHS = 350
 _EVALUATION_BATCH = 500
@@ -52,6 +53,8 @@ class CifarConfig(TaskConfig):
     epochs: int = setting(10, "passes over the training data")
     batch_size: int = setting(128, "images in a step")
     weight_decay: float = setting(DECAY, "ℓ2 penalty of the two hidden fully connected layers")
+    momentum: float = setting(0.0, "momentum of SGD")
+    init: str = setting("tutorial", "first weights: the tutorial's, or so much stronger as they are fewer", choices=INITS)
     schedule: str = setting("cosine", "how η falls: half a cosine, or ×0.1 after each 350 epochs", choices=SCHEDULES)
     l1: float | None = setting(None, "α of all three matrices instead of one for each")
     l1_conv2: float = setting(1e-7, "α of the second convolution")
@@ -68,8 +71,9 @@ class CifarConfig(TaskConfig):
             self.at_least(name, 0)
         for name in ("images", "evaluate_every"):
             self.at_least(name, 1)
-        if not 0 <= self.average < 1:
-            raise ConfigError(f"average (={self.average}) must be in [0, 1)")
+        for name in ("average", "momentum"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name} (={getattr(self, name)}) must be in [0, 1)")
         return self
 
     @property
@@ -91,10 +95,13 @@ class CifarTask(Task):
         self.data = data
         self.images = min(len(data.train_y), config.images or len(data.train_y))
         self.per_epoch = math.ceil(self.images / config.batch_size)
-        plain = config.plain
-        model = plain_model(config.seed) if plain else sparse_model(config.connectivity, config.budget, config.seed)
+        scaled = config.init == "scaled"
+        if config.plain:
+            model = plain_model(config.seed)
+        else:
+            model = sparse_model(config.connectivity, config.budget, config.seed, scaled)
         self.model = model
-        optimizer = optim.SGD(model.parameters(), lr=config.lr)
+        optimizer = optim.SGD(model.parameters(), lr=config.lr, momentum=config.momentum)
         shares = [min(1.0, MULTIPLIERS[name] * (config.connectivity or 1.0)) for name in REWIRED]
         self.method = build_task_method(
             config,
@@ -104,7 +111,7 @@ class CifarTask(Task):
             l1=config.rates,
             noise=[rate / 3 for rate in config.rates],  # T = ηα²/18, which falls with η
             allocation=shares,
-            gain=gains(),
+            gain=gains(shares if scaled else None),
             exclude=PLAIN,
         )
         self.average = WeightAverage(self.method, config.average)
@@ -132,7 +139,7 @@ class CifarTask(Task):
             return {}
         right, loss = 0, 0.0
         with self.average.in_use():
-            for batch in test_batches(self.data, _EVALUATION_BATCH):
+            for batch in evaluation_batches(self.data, _EVALUATION_BATCH):
                 logits = self.model(batch.x)
                 right += int((logits.argmax(1) == batch.y).sum())
                 loss += F.cross_entropy(logits, batch.y, reduction="sum").item()

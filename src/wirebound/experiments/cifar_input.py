@@ -40,7 +40,7 @@ def training_batches(data: Dataset, size: int, seed: int, epoch: int, count: int
         yield Batch(standardise((x - mean) * contrast + mean), data.train_y[chosen])
 
 
-def test_batches(data: Dataset, size: int) -> Iterator[Batch]:
+def evaluation_batches(data: Dataset, size: int) -> Iterator[Batch]:
     """The middle of each test image."""
     for chosen in torch.arange(len(data.test_y)).split(size):
         middle = torch.full_like(chosen, (_FULL - SIDE) // 2)

@@ -9,6 +9,7 @@ are normal instead of truncated normal, with the deviation that the truncated on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -108,28 +109,36 @@ def plain_model(seed: int) -> CifarNet:
     return _start(model, seed)
 
 
-def sparse_model(connectivity: float | None, budget: int | None, seed: int) -> CifarNet:
-    """One budget for three matrices, shared out at the start as the paper does; their dense weights never exist."""
+def sparse_model(connectivity: float | None, budget: int | None, seed: int, scaled: bool = False) -> CifarNet:
+    """One budget for three matrices, shared out at the start as the paper does; their dense weights never exist.
+
+    ``scaled``: weights are stronger by 1/√connectivity of their matrix, so that activities start as in the dense network.
+    """
     with torch.device("meta"):
         model = CifarNet()
     sparsify(model, connectivity, budget, include=REWIRED, allocation="paper", seed=seed, device="cpu")
-    return _start(model, seed)
+    return _start(model, seed, scaled)
 
 
-def gains() -> list[float]:
-    """What makes the tutorial's deviations of N(0, 1)/√n_in, for the three matrices."""
-    return [float(DEVIATIONS[name] * _SIZES[name][1] ** 0.5) for name in REWIRED]
+def gains(shares: Sequence[float] | None = None) -> list[float]:
+    """What makes the tutorial's deviations of N(0, 1)/√n_in, for the three matrices; ``shares``: scaled for these."""
+    strengths = [1.0] * len(REWIRED) if shares is None else [share**-0.5 for share in shares]
+    return [
+        float(strength * DEVIATIONS[name] * _SIZES[name][1] ** 0.5) for name, strength in zip(REWIRED, strengths, strict=True)
+    ]
 
 
 @torch.no_grad()
-def _start(model: CifarNet, seed: int) -> CifarNet:
+def _start(model: CifarNet, seed: int, scaled: bool = False) -> CifarNet:
     generator = torch.Generator().manual_seed(seed)
     sparse = dict(sparse_layers(model))
     for name, deviation in DEVIATIONS.items():
         if name in sparse:
             layer = sparse[name]
             first, last = layer.wiring.bounds[layer.part : layer.part + 2]
-            layer.wiring.theta[first:last] *= deviation * _SIZES[name][1] ** 0.5
+            n_out, n_in = _SIZES[name]
+            strength = (n_out * n_in / (last - first)) ** 0.5 if scaled else 1.0
+            layer.wiring.theta[first:last] *= strength * deviation * n_in**0.5
         else:
             module = model.get_submodule(name)
             if any(parameter.is_meta for parameter in module.parameters()):
