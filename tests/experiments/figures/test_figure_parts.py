@@ -7,7 +7,7 @@ from figure_helpers import made_outcomes
 
 from wirebound.experiments import theory
 from wirebound.experiments.figures import fig4, mnist_jobs
-from wirebound.experiments.figures.curves import Mean, boxcar, curve_over_seeds, mean_of
+from wirebound.experiments.figures.curves import Mean, boxcar, curve_over_seeds, grouped, mean_of
 from wirebound.experiments.figures.fig1a import FIG1A, MnistAccuracy, reaches
 from wirebound.experiments.figures.fig3_mnist import MnistComparison
 from wirebound.experiments.figures.fig5 import PruningGrid, grid_jobs
@@ -28,6 +28,8 @@ def test_means_and_curves():
     two = [[(1, 0.0), (2, 1.0), (3, 5.0)], [(1, 1.0), (2, 2.0)]]
     assert [(p["x"], p["y"]) for p in curve_over_seeds(two)] == [(1, 0.5), (2, 1.5)]
     assert curve_over_seeds(two)[0]["low"] == pytest.approx(0.5 - 0.5**0.5)
+    assert grouped([1, 3, 5, 7, 10], 3) == [2, 6, 10]
+    assert grouped([], 3) == []
     assert boxcar([0, 3, 6, 9], 3) == [1.5, 3, 6, 7.5]
     assert (Mean(1, 0.25, 3).low, Mean(1, None, 1).high) == (0.75, 1)
 

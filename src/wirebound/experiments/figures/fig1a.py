@@ -208,5 +208,5 @@ FIG1A = Figure(
         Scale.FULL: "the paper's own settings and 10 epochs, every point with all seeds, at least 10 for the two results that "
         "the paper gives as numbers",
     },
-    costs={Scale.QUICK: "20 s", Scale.FITTED: "25 min", Scale.FULL: "50 min"},
+    costs={Scale.QUICK: "15 s", Scale.FITTED: "20 min", Scale.FULL: "45 min"},
 )

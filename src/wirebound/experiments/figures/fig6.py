@@ -189,5 +189,5 @@ FIG6 = Figure(
         Scale.FITTED: "the paper's own settings at 1 %, 20 epochs, all three readings of where newborns go",
         Scale.FULL: "the paper's own settings at 1 %, 20 epochs, all three readings of where newborns go",
     },
-    costs={Scale.QUICK: "5 s", Scale.FITTED: "1 min", Scale.FULL: "1 min"},
+    costs={Scale.QUICK: "2 s", Scale.FITTED: "1 min", Scale.FULL: "1 min"},
 )
