@@ -12,7 +12,7 @@ import math
 import platform
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,15 +80,15 @@ class Task(ABC):
         """η at ``progress`` (0 at the first step, 1 at the last) as a share of the first."""
         return 1.0
 
-    def after_backward(self) -> None:
+    def after_backward(self) -> None:  # noqa: B027 (most tasks do nothing there)
         """Between the gradient and the step."""
 
-    def after_step(self) -> None:
+    def after_step(self) -> None:  # noqa: B027
         """After each step."""
 
 
 def run_task(
-    task_of: type[Any] | Any, config: TaskConfig, out: Path, *, overwrite: bool = False, resume: bool = False
+    task_of: Callable[[Any], Task], config: TaskConfig, out: Path, *, overwrite: bool = False, resume: bool = False
 ) -> dict[str, Any]:
     """Train as the settings say and leave a run folder; returns its summary. ``task_of`` makes the task of a config."""
     config.check()
@@ -99,7 +99,7 @@ def run_task(
         return read_summary(folder.path)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    task: Task = task_of(config)
+    task = task_of(config)
     progress = Progress(task.method.layer_active())
     progress.active_min = progress.active_max = sum(progress.initial)
     with StopRequest() as stop, folder:
