@@ -22,7 +22,7 @@ def add_parser(commands: Any) -> None:
         "ones go on: start the same command again.",
         epilog="example: wirebound reproduce fig1a fig6 --jobs 2 --out runs/reproduce",
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="figures; `--list` shows them")
+    parser.add_argument("figures", nargs="*", metavar="NAME", help="figures; `--list` shows them")
     parser.add_argument("--all", action="store_true", help="all figures")
     parser.add_argument("--list", action="store_true", help="list figures, claims and rough costs, and stop")
     scale = parser.add_mutually_exclusive_group()
@@ -56,9 +56,9 @@ def run(options: argparse.Namespace) -> int:
             console.print(f"{figure.name:<8} {figure.title} ({figure.paper})\n         {figure.claim}")
             console.print(f"         {figure.seeds} seed(s); on one core: {costs}", style="dim")
         return 0
-    if options.all == bool(options.names):
+    if options.all == bool(options.figures):
         raise ConfigError(f"give names of figures or --all, one of them; known are {', '.join(FIGURES)}")
-    figures = find_figures(list(FIGURES) if options.all else options.names, FIGURES)
+    figures = find_figures(list(FIGURES) if options.all else options.figures, FIGURES)
     check_numbers(options.seeds, options.jobs)
     if options.resume:
         check_something_there(figures, scale, options.seeds, options.out)

@@ -76,6 +76,12 @@ def curve_over_seeds(curves: Sequence[Sequence[tuple[float, float]]]) -> list[di
     return points
 
 
+def grouped(values: Sequence[float], most: int) -> list[float]:
+    """Neighbours joined to their mean, so that at most ``most`` values are left: a page need not have them all."""
+    size = -(-len(values) // most) if values else 1
+    return [statistics.fmean(values[i : i + size]) for i in range(0, len(values), size)]
+
+
 def boxcar(values: Sequence[float], width: int) -> list[float]:
     """Each value as the mean of ``width`` values around it; at the ends, of those that exist."""
     half = width // 2

@@ -30,7 +30,7 @@ def assemble(figure: Figure, scale: Scale, seeds: int, done: Outcomes) -> dict[s
         "seeds": seeds,
         "command": command(figure.name, scale, seeds),
         "settings": drawn.settings,
-        "charts": drawn.charts,
+        "charts": _rounded(drawn.charts),
         "tables": tables,
         "findings": drawn.findings,
         "runs": [f"runs/{folder}" for folder in shown[:_MOST_RUNS]],
@@ -41,6 +41,15 @@ def assemble(figure: Figure, scale: Scale, seeds: int, done: Outcomes) -> dict[s
 def command(name: str, scale: Scale, seeds: int) -> str:
     flag = "" if scale is Scale.FITTED else f" --{scale.value}"
     return f"wirebound reproduce {name}{flag} --seeds {seeds}"
+
+
+def _rounded(value: Any) -> Any:
+    """Six digits are more than a chart can show."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def _lost(done: Outcomes) -> dict[str, Any]:

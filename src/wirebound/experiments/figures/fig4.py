@@ -11,7 +11,7 @@ from wirebound.experiments.figures.job import Job
 from wirebound.experiments.figures.shuffled_run import ShuffledJob
 from wirebound.train.config import make_config
 
-_EPOCHS = {Scale.QUICK: 6, Scale.FITTED: 40, Scale.FULL: 100}
+_EPOCHS = {Scale.QUICK: 6, Scale.FITTED: 12, Scale.FULL: 40}
 _SETTINGS: dict[str, Any] = {
     "method": "deep-r",
     "hidden": [400, 400],

@@ -96,8 +96,8 @@ FIG5 = Figure(
     parts=(PruningGrid(),),
     notes={
         Scale.QUICK: "2 × 2 points on the bundled digits",
-        Scale.FITTED: "4 × 5 points in the paper's settings, one seed each; the paper's own grid values are not printed",
-        Scale.FULL: "4 × 5 points in the paper's settings with all seeds; the paper's own grid values are not printed",
+        Scale.FITTED: "3 × 4 points in the paper's settings, one seed each; the paper's own grid values are not printed",
+        Scale.FULL: "3 × 4 points in the paper's settings with all seeds; the paper's own grid values are not printed",
     },
     costs={Scale.QUICK: "10 s", Scale.FITTED: "20 min", Scale.FULL: "60 min"},
 )

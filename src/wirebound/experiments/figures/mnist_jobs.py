@@ -17,13 +17,13 @@ LEVELS = (0.003, 0.006, 0.01, 0.013, 0.025, 0.05, 0.1)
 QUICK_LEVELS = (0.01, 0.05, 0.1)
 # soft-DEEP R: connectivity at the start, and the p_min from which θ_min follows. The highest connectivity that it meets
 # is far above p_min, because the rule leaves gradients out.
-SOFT = ((0.003, 1e-4), (0.003, 3e-4), (0.01, 1e-4), (0.01, 3e-4), (0.01, 1e-3), (0.01, 1e-2))
+SOFT = ((0.003, 1e-4), (0.003, 3e-4), (0.01, 3e-4), (0.01, 1e-3), (0.01, 1e-2))
 QUICK_SOFT = ((0.01, 1e-3), (0.05, 1e-2))
 SOFT_L1 = 1e-5
 L1_EXPONENTS = tuple(range(4, 13))
 QUICK_EXPONENTS = (6, 9)
-DECAYS = (0.0, 1e-5, 1e-4, 1e-3)
-QUALITIES = (0.5, 1.0, 1.5, 2.0, 2.5)
+DECAYS = (0.0, 1e-4, 1e-3)
+QUALITIES = (0.5, 1.0, 1.5, 2.0)
 QUICK_DECAYS, QUICK_QUALITIES = (0.0, 1e-3), (0.5, 1.5)
 
 

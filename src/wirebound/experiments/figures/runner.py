@@ -20,8 +20,10 @@ import torch
 
 from wirebound.experiments.figures.figure import Outcomes
 from wirebound.experiments.figures.job import Job, Summary
+from wirebound.train.config import ConfigError
 from wirebound.train.engine import DivergedError
 from wirebound.train.interrupt import Interrupted
+from wirebound.train.record import RunFolderError
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 Say = Callable[[str], None]
@@ -40,7 +42,11 @@ def find_finished(jobs: Sequence[Job], runs: Path) -> dict[str, Summary]:
     """Summaries of the runs that have ended; a run of other settings in one of the folders is an error."""
     found = {}
     for job in jobs:
-        summary = job.finished(runs / job.folder)
+        path = runs / job.folder
+        try:
+            summary = job.finished(path)
+        except (ConfigError, RunFolderError) as error:
+            raise RunFolderError(f"{path} holds another run than this figure needs: {error}") from error
         if summary is not None:
             found[job.folder] = summary
     return found
