@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, optim
 
-from wirebound import data as datasets
+from wirebound.data import load, split_validation
 from wirebound.experiments.cifar_input import Batch, evaluation_batches, training_batches
 from wirebound.experiments.cifar_model import (
     DECAY,
@@ -90,9 +90,9 @@ class CifarTask(Task):
 
     def __init__(self, config: CifarConfig) -> None:
         self.config: CifarConfig = config
-        data = datasets.load("cifar10", path=config.data_path)
+        data = load("cifar10", path=config.data_path)
         if config.validation:
-            data = datasets.split_validation(data, config.validation, seed=0)
+            data = split_validation(data, config.validation, seed=0)
         self.data = replace(data, test_x=data.test_x[: config.test_images], test_y=data.test_y[: config.test_images])
         self.images = min(len(data.train_y), config.images or len(data.train_y))
         self.per_epoch = math.ceil(self.images / config.batch_size)

@@ -20,7 +20,15 @@ SOFT_L1 = 1e-4
 PRUNED = (0.05,)
 L1_RATES = (2e-3,)
 _COMMON: dict[Scale, dict[str, Any]] = {
-    Scale.QUICK: {"epochs": 1, "images": 1280, "lr": 0.05, "momentum": 0.9, "init": "scaled", "test_images": 500},
+    Scale.QUICK: {
+        "epochs": 1,
+        "images": 640,
+        "batch_size": 32,
+        "lr": 0.02,
+        "momentum": 0.9,
+        "init": "scaled",
+        "test_images": 500,
+    },
     Scale.FITTED: {"epochs": 5, "lr": 0.05, "momentum": 0.9, "init": "scaled"},
     Scale.FULL: {"epochs": 2558, "lr": 0.1, "schedule": "paper", "evaluate_every": 10},
 }

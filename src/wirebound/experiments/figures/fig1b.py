@@ -86,7 +86,7 @@ FIG1B = Figure(
     claim="DEEP R reaches 84.1 % on CIFAR-10 at 5 % connectivity, and at 20 % comes close to the fully connected network.",
     parts=(CifarAccuracy(),),
     notes={
-        Scale.QUICK: "ten steps of each method, one seed",
+        Scale.QUICK: "twenty steps of each method, one seed",
         Scale.FITTED: "5 epochs (1,955 steps) instead of 2,558, the same for all methods: half a cosine from η 0.05, momentum "
         "0.9, first weights as strong as in the dense network",
         Scale.FULL: "the paper's million steps",
