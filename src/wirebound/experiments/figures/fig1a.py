@@ -12,6 +12,7 @@ from wirebound.experiments.figures.figure import Drawn, Figure, Outcomes, Part, 
 from wirebound.experiments.figures.job import Job, Summary, TrainJob
 
 _LONG_EPOCHS = 20  # "we doubled the number of training epochs" for the 1.0 % result
+_HEADLINE_SEEDS = 10  # at least, for the two results that the paper gives as numbers: they take seconds each
 
 
 class MnistAccuracy(Part):
@@ -27,14 +28,20 @@ class MnistAccuracy(Part):
         count = mnist.scan_seeds(scale, seeds)
         return {p: [mnist.soft(scale, *p, s) for s in range(count)] for p in mnist.soft_points(scale)}
 
+    def short(self, scale: Scale, seeds: int) -> list[TrainJob]:
+        """The paper's 1.3 % result."""
+        return [mnist.deep_r(scale, 0.013, s) for s in range(_headline(scale, seeds))]
+
     def long(self, scale: Scale, seeds: int) -> list[TrainJob]:
-        return [mnist.deep_r(scale, 0.01, s, _LONG_EPOCHS) for s in range(seeds)]
+        """Its 1.0 % result."""
+        return [mnist.deep_r(scale, 0.01, s, _LONG_EPOCHS) for s in range(_headline(scale, seeds))]
 
     def dense(self, scale: Scale, seeds: int) -> list[TrainJob]:
         return [mnist.dense(scale, s) for s in range(seeds)]
 
     def jobs(self, scale: Scale, seeds: int) -> list[Job]:
-        groups: list[list[TrainJob]] = [*self.deep_r(scale, seeds).values(), self.long(scale, seeds)]
+        groups: list[list[TrainJob]] = [*self.deep_r(scale, seeds).values()]
+        groups += [self.short(scale, seeds), self.long(scale, seeds)]
         groups += [self.dense(scale, seeds), *self.soft(scale, seeds).values(), *self.fixed(scale, seeds).values()]
         return [job for group in groups for job in group]
 
@@ -93,21 +100,21 @@ class MnistAccuracy(Part):
         self, scale: Scale, seeds: int, done: Outcomes, points: dict[str, list[dict[str, Any]]], dense: Mean | None
     ) -> list[dict[str, Any]]:
         found = []
-        levels = self.deep_r(scale, seeds)
-        short = mean_of_key(done.of(levels.get(0.013, [])), "test_accuracy")
+        note = "the paper gives one run: it counts as reached up to one standard deviation above our mean"
+        short = mean_of_key(done.of(self.short(scale, seeds)), "test_accuracy")
         if short is not None:
             claim = "DEEP R reaches 96.2 % when constrained to 1.3 % connectivity, in 10 epochs"
-            found.append(finding(scale, claim, "96.2 %", short.percent(), short.count, reaches(short, 0.962)))
+            found.append(finding(scale, claim, "96.2 %", short.percent(), short.count, reaches(short, 0.962), note))
         long = mean_of_key(done.of(self.long(scale, seeds)), "test_accuracy")
         if long is not None:
             claim = "DEEP R reaches 96.3 % at 1.0 % connectivity in 20 epochs"
-            found.append(finding(scale, claim, "96.3 %", long.percent(), long.count, reaches(long, 0.963)))
+            found.append(finding(scale, claim, "96.3 %", long.percent(), long.count, reaches(long, 0.963), note))
         if long is not None and dense is not None:
             claim = "that is less than 2 % below the fully connected network"
             ours = f"{100 * (dense.value - long.value):.2f} % below {dense.percent()}"
             found.append(finding(scale, claim, "< 2 %", ours, long.count, dense.value - long.value < 0.02))
         found += self._against_soft(scale, points)
-        found += self._against_fixed(scale, seeds, done, points)
+        found += self._fixed_at_ten_percent(scale, seeds, done)
         return found
 
     def _against_soft(self, scale: Scale, points: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -125,22 +132,26 @@ class MnistAccuracy(Part):
         note = "beside each soft-DEEP R network, the DEEP R networks of the next lower budget"
         return [finding(scale, claim, "consistently worse", ours or "none was that low", 1, holds, note)]
 
-    def _against_fixed(
-        self, scale: Scale, seeds: int, done: Outcomes, points: dict[str, list[dict[str, Any]]]
-    ) -> list[dict[str, Any]]:
-        near = [p for p in points["fixed"] + accuracy_points([done.of(jobs) for jobs in self.fixed(scale, seeds).values()])
-                if 0.05 < p["x"] <= 0.2]
-        ours = "; ".join(f"{100 * p['y']:.1f} % at {100 * p['x']:.2g} %" for p in sorted(near, key=lambda p: p["x"]))
+    def _fixed_at_ten_percent(self, scale: Scale, seeds: int, done: Outcomes) -> list[dict[str, Any]]:
+        """With the same shares of the layers, so that nothing else differs."""
+        fixed, deep_r = (
+            mean_of_key(done.of(jobs[0.1]), "test_accuracy") for jobs in (self.fixed(scale, seeds), self.deep_r(scale, seeds))
+        )
+        if fixed is None or deep_r is None:
+            return []
         claim = "training on fixed random connectivity performs surprisingly well around 10 %"
-        best = max((q["y"] for q in points["deep-r"]), default=0.0)
-        holds = max(p["y"] for p in near) > best - 0.02 if near else None
-        note = "read as: at 5 to 20 %, within 2 % of the best DEEP R network"
-        return [finding(scale, claim, "no number", ours or "no such run", seeds, holds, note)]
+        ours = f"{fixed.percent()} at 10 %, DEEP R {deep_r.percent()}"
+        note = "read as: at most 1 % below DEEP R at 10 %"
+        return [finding(scale, claim, "no number", ours, fixed.count, fixed.value > deep_r.value - 0.01, note)]
+
+
+def _headline(scale: Scale, seeds: int) -> int:
+    return seeds if scale is Scale.QUICK else max(seeds, _HEADLINE_SEEDS)
 
 
 def reaches(mean: Mean, figure: float) -> bool:
-    """Whether a figure of one decimal in percent is reached: by the mean, up to half of that last decimal."""
-    return mean.value >= figure - 0.0005
+    """Whether a single run of the paper is no more than one standard deviation above our mean."""
+    return mean.high >= figure
 
 
 def accuracy_points(groups: Sequence[Sequence[Summary]]) -> list[dict[str, Any]]:
@@ -192,8 +203,10 @@ FIG1A = Figure(
     parts=(MnistAccuracy(),),
     notes={
         Scale.QUICK: "the same networks on the bundled digits, few connectivities, one seed",
-        Scale.FITTED: "the paper's own settings and 10 epochs; soft-DEEP R with one seed at each θ_min",
-        Scale.FULL: "the paper's own settings and 10 epochs, every point with all seeds",
+        Scale.FITTED: "the paper's own settings and 10 epochs; soft-DEEP R with one seed at each θ_min; at least 10 seeds "
+        "for the two results that the paper gives as numbers",
+        Scale.FULL: "the paper's own settings and 10 epochs, every point with all seeds, at least 10 for the two results that "
+        "the paper gives as numbers",
     },
     costs={Scale.QUICK: "20 s", Scale.FITTED: "25 min", Scale.FULL: "50 min"},
 )

@@ -15,15 +15,12 @@ def results_text(experiments: Sequence[Mapping[str, Any]], figures: Mapping[str,
     """The page. Figures that have not been run are in the table as such."""
     by_name = {experiment["name"]: experiment for experiment in experiments}
     rows: list[tuple[str, ...]] = []
-    for name, figure in figures.items():
-        if name not in by_name:
-            rows.append((name, figure.claim, "", "not run", "", "", f"`wirebound reproduce {name}`"))
-    for name in [*figures, *(name for name in by_name if name not in figures)]:
+    for name in dict.fromkeys([*figures, *by_name]):
         if name in by_name:
             rows += _rows(by_name[name])
-    order = list(figures)
-    rows.sort(key=lambda row: order.index(row[0]) if row[0] in order else len(order))
-    findings = [f for experiment in experiments for f in experiment.get("findings", [])]
+        else:
+            rows.append((name, figures[name].claim, "", "not run", "", "", f"`wirebound reproduce {name}`"))
+    findings = [f for experiment in experiments for f in experiment["findings"]]
     counts = [sum(f.get("holds") is holds for f in findings) for holds in (True, False, None)]
     return "\n".join([
         "# What the paper claims, and what was found here",
@@ -34,32 +31,23 @@ def results_text(experiments: Sequence[Mapping[str, Any]], figures: Mapping[str,
         _line(_COLUMNS),
         _line(["---"] * len(_COLUMNS)),
         *map(_line, rows),
-        *_notes([by_name[name] for name in order if name in by_name]),
+        *_notes(experiments),
         "",
     ])  # fmt: skip
 
 
 def _rows(experiment: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    name = experiment["name"] + ("" if experiment.get("scale") == "fitted" else f" ({experiment.get('scale')})")
+    name, how = experiment["name"], f"`{experiment['command']}`"
     return [
-        (
-            experiment["name"],
-            f["claim"],
-            f.get("paper") or "",
-            f.get("ours") or "",
-            str(f.get("seeds", "")),
-            _HOLDS[f.get("holds")],
-            f"`{experiment['command']}`",
-        )
-        for f in experiment.get("findings", [])
-    ] or [(experiment["name"], experiment["claim"], "", f"no finding: {name}", "", "not decided", f"`{experiment['command']}`")]
+        (name, f["claim"], f["paper"], f["ours"], str(f["seeds"]), _HOLDS[f["holds"]], how) for f in experiment["findings"]
+    ] or [(name, experiment["claim"], "", "run, without a finding", "", _HOLDS[None], how)]
 
 
 def _notes(experiments: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for experiment in experiments:
         lines.append(f"- **{experiment['name']}**, {experiment['scale']}: {experiment['scale_note']}")
-        lines += [f"    - {f['claim']}: {f['note']}" for f in experiment.get("findings", []) if f.get("note")]
+        lines += [f"    - {f['claim']}: {f['note']}" for f in experiment["findings"] if f.get("note")]
         lines += [f"    - diverged: `{run}`: {why}" for run, why in experiment.get("diverged", {}).items()]
     return ["", "## Notes", "", *lines] if lines else []
 

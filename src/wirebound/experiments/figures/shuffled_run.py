@@ -31,7 +31,7 @@ from wirebound.train.loop import choose_engine
 from wirebound.train.models import build_method, build_model, build_optimizer
 from wirebound.train.record import RunFolder, RunFolderError
 from wirebound.train.resume import FREE
-from wirebound.train.run_state import RunState
+from wirebound.train.run_state import RunState, read_state
 from wirebound.train.running import evaluate
 from wirebound.train.summary import summarise
 from wirebound.train.window import Tally
@@ -127,8 +127,7 @@ class ShuffledRun:
         extra = load(self.folder.checkpoint, method=self.method).extra
         if not isinstance(extra, dict) or extra.get("config") != identity(self.config):
             raise CheckpointError(f"{self.folder.checkpoint} is not of a run of this experiment with these settings")
-        stored = dict(extra["run"])
-        self.state = RunState(**{**stored, "window": Tally(**stored["window"]), "whole": Tally(**stored["whole"])})
+        self.state = read_state(extra.get("run"), len(self.method.shapes), self.config.epochs, self.per_epoch)
         self.folder.rewind(self.state.metrics)
 
     def keep(self) -> None:
