@@ -30,6 +30,7 @@ def add_parser(commands: Any) -> None:
     scale.add_argument("--full", action="store_true", help="the paper's own schedule, every point with all seeds")
     parser.add_argument("--seeds", type=int, help="seeds of each run (default: 1 with --quick, else what --list says)")
     parser.add_argument("--resume", action="store_true", help="insist that there is something to go on with")
+    parser.add_argument("--finished", action="store_true", help="begin no run: draw from those that are finished")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), help="folder to write (default: runs/reproduce)")
     parser.set_defaults(run=run)
@@ -65,7 +66,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         for figure in figures:
             console.print(f"{figure.name}: {figure.title}")
-            experiment = reproduce(figure, scale, options.seeds, options.out, options.jobs, console.print)
+            experiment = reproduce(
+                figure, scale, options.seeds, options.out, options.jobs, console.print, finished=options.finished
+            )
             write_results(options.out, FIGURES)  # after each: a later figure may be interrupted
             for found in experiment["findings"]:
                 console.print(f"  {_HOLDS[found['holds']]}: {found['claim']}")
