@@ -17,6 +17,13 @@
     return Math.abs(value) < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
   }
 
+  // A mean with its standard deviation, or with its range where that is lopsided.
+  function spread(y, low, high, unit) {
+    const half = (high - low) / 2;
+    if (Math.abs(y - low - half) > 0.01 * half) return `${say(y, unit)} (${say(low, unit)}\u2013${say(high, unit)})`;
+    return `${say(y, unit)} \u00b1 ${unit === "percent" ? String(Number((100 * half).toPrecision(2))) : say(Number(half.toPrecision(2)), unit)}`;
+  }
+
   function place(value, [low, high, start, end, log]) {
     const part = log ? Math.log(Math.max(value, low) / low) / Math.log(high / low) : (value - low) / (high - low);
     return start + Math.min(1, Math.max(0, part)) * (end - start);
@@ -46,8 +53,10 @@
     const cursor = make("g", { class: "cursor", "aria-hidden": "true" }, svg);
     let at = null;
 
+    // Rules have no stops of their own, unless there is nothing else.
+    const curves = data.series.some((series) => !series.rule);
     const grid = () => [...new Set(data.series.flatMap((series, index) =>
-      hidden.has(index) || series.x.length < 3 && data.series.length > 1 && data.series.some((other) => other.x.length > 2) ? [] : series.x))].sort((a, b) => a - b);
+      hidden.has(index) || series.rule && curves ? [] : series.x))].sort((a, b) => a - b);
 
     function show(x) {
       const stops = grid();
@@ -62,7 +71,7 @@
       readout.append(head);
       data.series.forEach((series, index) => {
         if (hidden.has(index)) return;
-        const reference = series.x.length === 2 && series.y[0] === series.y[1];
+        const reference = series.rule;
         const i = nearest(series.x, at), y = series.y[i];
         if (y === null || at > series.x[series.x.length - 1] && !reference) return;
         // Points of one series need not be those of another: none is shown far from the cursor.
@@ -72,7 +81,13 @@
         const low = series.low[i], high = series.high[i];
         const range = low !== undefined && low !== null && low !== high;
         value.textContent = range && y === high ? `${say(low, data.unit)}\u2013${say(high, data.unit)}` : say(y, data.unit);
+        if (range && series.spread) value.textContent = spread(y, low, high, data.unit);
         line.append(dot, series.name, value);
+        if (series.labels[i]) {
+          const words = document.createElement("small");
+          words.textContent = series.labels[i];
+          line.append(words);
+        }
         readout.append(line);
         if (!(data.y[4] && y <= 0)) {
           make("circle", { cx: reference ? left : place(series.x[i], data.x), cy: place(y, data.y), r: 3.6, class: "s" + series.color }, cursor);
@@ -103,7 +118,7 @@
       if (event.key === "Escape") return show(null);
       if (next === undefined) return;
       event.preventDefault();
-      show(stops[at === null ? last : Math.max(0, Math.min(last, next))]);
+      show(stops[at === null && event.key !== "Home" ? last : Math.max(0, Math.min(last, next))]);
     });
     all(".legend button", figure).forEach((button) => button.addEventListener("click", () => {
       const index = Number(button.dataset.series), off = !hidden.has(index);
