@@ -102,7 +102,7 @@ def train(
     with StopRequest() as stop, folder:
         if resume:
             lead(folder)
-            run.continue_from(load_checkpoint(folder, config, method, engine.name, run.per_epoch))
+            run.continue_from(load_checkpoint(folder, config, method, engine.name, run.per_epoch, run.observer))
         folder.write_json("config.json", config.as_dict())
         run.go(stop)
         summary = _summary(run)
