@@ -44,7 +44,7 @@ def write_run(
     ended = [initial[0] - budget // 50, initial[1] + budget // 50, initial[2]]
     rewires = method not in ("fixed", "dense")
     folder.mkdir(parents=True)
-    lines: list[dict[str, Any]] = [_wiring(draw, 0, 0, initial[0], epochs)]
+    lines: list[dict[str, Any]] = [_wiring(draw, 0, 0, initial, epochs)]
     for epoch in range(1, epochs + 1):
         first = (epoch - 1) * steps_per_epoch
         for start in range(first + 1, first + steps_per_epoch + 1, window):
@@ -63,6 +63,7 @@ def write_run(
                     "active_min": budget,
                     "active_max": budget + spike,
                     "newborns": born if rewires else [0, 0, 0],
+                    "deaths": born if rewires else [0, 0, 0],
                 }
             )
         shift = budget // 50 * epoch // epochs
@@ -82,7 +83,7 @@ def write_run(
                 "seconds": 2.1,
             }
         )
-        lines.append(_wiring(draw, epoch, epoch * steps_per_epoch, ended[0], epochs))
+        lines.append(_wiring(draw, epoch, epoch * steps_per_epoch, ended, epochs))
         lines.append({"kind": "something new", "value": 1})
     record = {
         "method": method,
@@ -135,18 +136,45 @@ def write_run(
     return folder
 
 
-def _wiring(draw: random.Random, epoch: int, step: int, connections: int, epochs: int) -> dict[str, Any]:
-    """Connections drift from everywhere to the middle of the picture."""
+def _wiring(draw: random.Random, epoch: int, step: int, counts: list[int], epochs: int) -> dict[str, Any]:
+    """Connections drift from everywhere to the middle of the picture; a tenth is new in each epoch."""
     pull = 1 - math.exp(-4 * epoch / max(1, epochs))
     weights = []
     for index in range(784):
         row, column = divmod(index, 28)
         distance = ((row - 13.5) / 8.5) ** 2 + ((column - 13.5) / 7) ** 2
         weights.append((1 - pull) + pull * 4 * math.exp(-distance))
-    counts = [0] * 784
-    for index in draw.choices(range(784), weights, k=connections):
+    inputs = _spread(draw, 784, counts[0], weights)
+    layers = []
+    for number, (n_in, n_out) in enumerate(pairwise(SIZES)):
+        columns = inputs if number == 0 else _spread(draw, n_in, counts[number])
+        rows = _spread(draw, n_out, counts[number])
+        layer: dict[str, Any] = {"name": f"fc{number + 1}", "shape": [n_out, n_in]}
+        for name, values in (("row", rows), ("column", columns)):
+            group = -(-len(values) // 128)
+            pooled = [sum(values[start : start + group]) for start in range(0, len(values), group)]
+            layer |= {f"{name}s": pooled, f"{name}_group": group}
+        layers.append(layer)
+    ages = []
+    for count in counts:
+        young = [round(0.1 * count * 0.9**age) for age in range(epoch)]
+        ages.append([*young, count - sum(young)])
+    return {
+        "kind": "wiring",
+        "epoch": epoch,
+        "step": step,
+        "inputs": inputs,
+        "shape": [28, 28],
+        "layers": layers,
+        "ages": {"from": list(range(epoch + 1)), "layers": ages, "since_start": [layer[-1] for layer in ages]},
+    }
+
+
+def _spread(draw: random.Random, places: int, total: int, weights: list[float] | None = None) -> list[int]:
+    counts = [0] * places
+    for index in draw.choices(range(places), weights, k=total):
         counts[index] += 1
-    return {"kind": "wiring", "epoch": epoch, "step": step, "inputs": counts, "shape": [28, 28]}
+    return counts
 
 
 def write_experiment(folder: Path, **changes: Any) -> Path:
