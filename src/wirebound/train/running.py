@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +44,7 @@ class Progress:
 
 
 Listener = Callable[[Progress], None]
+Recorder = Callable[[str, Mapping[str, Any]], None]  # gets what goes into metrics.jsonl, as it comes: (kind, values)
 
 
 @torch.no_grad()
@@ -79,6 +81,7 @@ class Run:
     state: RunState
     folder: RunFolder | None
     listener: Listener | None
+    recorder: Recorder | None = None
 
     def __post_init__(self) -> None:
         self.per_epoch = -(-self.examples.count // self.config.batch_size)
@@ -246,6 +249,8 @@ class Run:
     def _metric(self, kind: str, **values: object) -> None:
         if self.folder is not None:
             self.folder.metric(kind, **values)
+        if self.recorder is not None:
+            self.recorder(kind, values)
 
     def _record_wiring(self, epoch: int, step: int) -> None:
         """Where the connections are and how old; with the inputs, the picture of where the network looks."""
