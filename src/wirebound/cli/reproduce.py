@@ -18,7 +18,7 @@ def add_parser(commands: Any) -> None:
         "reproduce",
         help="rerun figures of the paper",
         description="Rerun figures of the paper. Each writes DIR/NAME/experiment.json, its runs are below DIR/runs, and "
-        "DIR/RESULTS.md has the paper's claims beside what was found. Finished runs are never repeated and interrupted "
+        "DIR/RESULTS.md has the paper's claims beside what was found, and DIR/page.html shows all of it. Finished runs are never repeated and interrupted "
         "ones go on: start the same command again.",
         epilog="example: wirebound reproduce fig1a fig6 --jobs 2 --out runs/reproduce",
     )
@@ -47,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
         reproduce,
         write_results,
     )
+    from wirebound.report import find_sources, write_report
     from wirebound.train.config import ConfigError
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
@@ -78,5 +79,7 @@ def run(options: argparse.Namespace) -> int:
         Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print(f"wirebound: {error}")
         return error.code
     console.print(f"claims and findings: {options.out / 'RESULTS.md'}")
-    console.print(f"page: wirebound report {options.out} --out {options.out / 'page.html'}")
+    sources = find_sources([options.out])
+    page = write_report(sources.runs, options.out / "page.html", sources.experiments)
+    console.print(f"page: {page}")
     return 0

@@ -87,6 +87,7 @@ class CifarTask(Task):
     """Training and evaluation on CIFAR-10."""
 
     name = "cifar"
+    input_shape = (64, 5, 5)  # of the second convolution: channels, and places of its window
 
     def __init__(self, config: CifarConfig) -> None:
         self.config: CifarConfig = config

@@ -40,6 +40,7 @@ class PhonemeTask(Task):
         self.config: PhonemeConfig = config
         data = load_sequences(config.data, config.data_path, partial=config.partial)
         self.data = data.split_validation(config.validation, config.seed)
+        self.input_shape = (self.data.features,)
         utterances = len(self.data.part("train"))
         self.per_epoch = math.ceil(min(utterances, config.utterances or utterances) / config.batch_size)
         sizes = (self.data.features, config.hidden, self.data.classes)
