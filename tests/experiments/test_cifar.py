@@ -14,13 +14,13 @@ import wirebound as wb
 from wirebound.data import Dataset
 from wirebound.experiments import cifar, task_run
 from wirebound.experiments.cifar import CifarConfig, CifarTask
-from wirebound.experiments.cifar_input import standardise, evaluation_batches, training_batches
+from wirebound.experiments.cifar_input import evaluation_batches, standardise, training_batches
 from wirebound.experiments.cifar_model import DEVIATIONS, CifarNet, LocalResponse, add_decay, plain_model, sparse_model
 from wirebound.experiments.weight_average import WeightAverage
 from wirebound.report.runs import read_run
 from wirebound.train.config import ConfigError
 
-SMALL = ["--batch-size", "16", "--threads", "1"]
+SMALL = ["--batch-size", "16", "--momentum", "0.9", "--init", "scaled", "--threads", "1"]
 METHODS = [
     pytest.param(["--method", "dense"], id="dense"),
     pytest.param(["--method", "deep-r", "--connectivity", "0.05"], id="deep-r"),
@@ -29,25 +29,6 @@ METHODS = [
     pytest.param(["--method", "l1-shrinkage", "--l1", "1e-2"], id="l1-shrinkage"),
     pytest.param(["--method", "pruning", "--connectivity", "0.1"], id="pruning"),
 ]
-
-
-@pytest.fixture
-def stripes(monkeypatch: pytest.MonkeyPatch) -> Dataset:
-    """Images of ten colours with noise: quickly learned, in the form of CIFAR-10."""
-    generator = torch.Generator().manual_seed(5)
-    colours = torch.randint(40, 216, (10, 3, 1, 1), generator=generator)
-
-    def images(count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        y = torch.arange(count) % 10
-        noise = torch.randint(-20, 21, (count, 3, 32, 32), generator=generator)
-        x = colours[y] + noise
-        x[..., :16, :] += 20 * (y % 2)[:, None, None, None]
-        return x.clamp(0, 255).to(torch.uint8), y
-
-    train, test = images(160), images(60)
-    data = Dataset("cifar10", *train, *test, classes=10, shape=(3, 32, 32), source="made here")
-    monkeypatch.setattr(cifar.datasets, "load", lambda name, path: data)
-    return data
 
 
 def test_local_response_is_torchs_with_its_gradient() -> None:
@@ -128,7 +109,7 @@ def test_images_are_standardised_pieces_of_their_own(stripes: Dataset) -> None:
 
 
 def test_an_image_of_one_colour_stays_finite() -> None:
-    assert torch.equal(standardise(torch.full((1, 3, 24, 24), 0.7)), torch.zeros(1, 3, 24, 24))
+    assert standardise(torch.full((1, 3, 24, 24), 0.7)).abs().max().item() < 1e-4
 
 
 def test_averages_move_with_their_connections() -> None:
@@ -165,7 +146,7 @@ def test_averages_move_with_their_connections() -> None:
 
 def test_averages_leave_connections_that_are_off_alone() -> None:
     model = torch.nn.Linear(8, 6)
-    method = wb.L1Shrinkage(model, torch.optim.SGD(model.parameters(), lr=0.1), l1=2.0)
+    method = wb.L1Shrinkage(model, torch.optim.SGD(model.parameters(), lr=0.1), l1=0.3)
     average = WeightAverage(method)
     for _ in range(3):
         average.update()
@@ -181,7 +162,7 @@ def test_averages_leave_connections_that_are_off_alone() -> None:
 @pytest.mark.parametrize("arguments", METHODS)
 def test_a_run_learns_and_leaves_a_run_folder(stripes: Dataset, tmp_path: Path, arguments: list[str]) -> None:
     out = tmp_path / "run"
-    assert cifar.main([*arguments, *SMALL, "--epochs", "3", "--lr", "0.05", "--out", str(out)]) == 0
+    assert cifar.main([*arguments, *SMALL, "--epochs", "3", "--lr", "0.02", "--out", str(out)]) == 0
     summary = json.loads((out / "summary.json").read_text())
     if summary["method"] not in ("l1-shrinkage", "pruning"):  # three epochs are few for what is cut down
         assert summary["test_accuracy"] > 0.2  # 0.1 by chance

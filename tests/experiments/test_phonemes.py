@@ -33,12 +33,6 @@ METHODS = [
 ]
 
 
-@pytest.fixture
-def loaded(corpus: SequenceDataset, monkeypatch: pytest.MonkeyPatch) -> SequenceDataset:
-    monkeypatch.setattr(phonemes, "load_sequences", lambda name, path, partial: corpus)
-    return corpus
-
-
 def test_two_passes_are_one_packed_pass() -> None:
     torch.manual_seed(0)
     ours, theirs = TwoWayLSTM(5, 7), nn.LSTM(5, 7, batch_first=True, bidirectional=True)

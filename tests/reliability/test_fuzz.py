@@ -37,6 +37,7 @@ from wirebound.train.config import ConfigError, make_config, read_settings
 from wirebound.train.engine import data_order
 from wirebound.train.fused import FusedEngine, why_not_fused
 from wirebound.train.models import build_method, build_model, build_optimizer
+from wirebound.train.observe import Observer
 from wirebound.train.record import RunFolderError
 from wirebound.train.resume import checkpoint_extra, load_checkpoint
 from wirebound.train.run_state import RunState
@@ -71,7 +72,10 @@ class CheckpointTarget(Target):
         self._train(4)
         self.folder = SimpleNamespace(checkpoint=folder / "checkpoint.safetensors")
         state = RunState([1] * len(self.method.shapes), taken=4, window=Tally(1, 4, 2.0, 4, 1, 1, [0, 0]))
-        wb.save(self.folder.checkpoint, method=self.method, extra=checkpoint_extra(self.config, "fused", state))
+        observer = Observer(self.method)
+        observer.look(0)
+        extra = checkpoint_extra(self.config, "fused", state, observer)
+        wb.save(self.folder.checkpoint, method=self.method, extra=extra)
         self.good = self.folder.checkpoint.read_bytes()
         self.parts = Sealed(self.good)
         self.method = self._method()
@@ -92,7 +96,9 @@ class CheckpointTarget(Target):
     def read(self, made):
         self.folder.checkpoint.write_bytes(made)
         try:
-            load_checkpoint(self.folder, self.config, self.method, "fused", 29)
+            observer = Observer(self.method)
+            load_checkpoint(self.folder, self.config, self.method, "fused", 29, observer)
+            observer.look(1)
         except self.errors:
             for wiring in wb.wirings(self.method.model):
                 wiring.check()

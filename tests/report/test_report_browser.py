@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser_helpers import find, press, show
 
 from wirebound.report import write_report
 
@@ -35,25 +36,6 @@ def opened(browser: Any, page: Path) -> Iterator[Any]:
     assert browser.get_log("browser") == []
 
 
-def show(browser: Any, page: Path, width: int, scheme: str = "light") -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    feature = {"name": "prefers-color-scheme", "value": scheme}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": [feature]})
-    browser.get_log("browser")
-    browser.get_log("performance")
-    browser.get(page.as_uri())
-
-
-def find(browser: Any, selector: str) -> Any:
-    return browser.find_element("css selector", selector)
-
-
-def press(browser: Any, element: Any, *keys: str) -> None:
-    browser.execute_script("arguments[0].focus()", element)
-    browser.switch_to.active_element.send_keys(*keys)
-
-
 def test_loads_nothing_but_itself(opened: Any, page: Path) -> None:
     messages = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
     asked = [
@@ -67,7 +49,7 @@ def test_slider_redraws_the_map(opened: Any) -> None:
     def drawn() -> str:
         return str(find(opened, "#run-1 .moving .cells").get_attribute("innerHTML"))
 
-    slider = find(opened, "#run-1 .moving input")
+    slider = find(opened, "#run-1 .timeline input")
     last = drawn()
     assert find(opened, "#run-1 .epoch-shown").text.startswith("After epoch 5")
     press(opened, slider, "\ue012")  # the left arrow key
@@ -78,6 +60,65 @@ def test_slider_redraws_the_map(opened: Any) -> None:
     assert drawn() not in (before, last)
     assert find(opened, "#run-1 .epoch-shown").text.startswith("Before training")
     assert str(slider.get_attribute("aria-valuetext")).startswith("Before training")
+
+
+def test_slider_moves_strips_and_ages(opened: Any) -> None:
+    def drawn() -> list[str]:
+        parts = opened.find_elements("css selector", "#run-1 .strip .bars, #run-1 .ages .age")
+        return [str(part.get_attribute("d")) for part in parts]
+
+    slider = find(opened, "#run-1 .timeline input")
+    last = drawn()
+    assert len(last) == 3 * 2 + 3
+    words = find(opened, "#run-1 .age-words").text
+    assert "are there since the start" in words
+    press(opened, slider, "\ue012", "\ue012")
+    before = drawn()
+    assert all(one != two for one, two in zip(before, last, strict=True))
+    assert find(opened, "#run-1 .age-words").text != words
+    press(opened, slider, "\ue011")
+    assert find(opened, "#run-1 .age-words").text == "Before training all connections are new."
+    outlines = [part.get_attribute("d") for part in opened.find_elements("css selector", "#run-1 .strip .before")]
+    press(opened, slider, "\ue010")
+    assert [part.get_attribute("d") for part in opened.find_elements("css selector", "#run-1 .strip .before")] == outlines
+
+
+def test_script_and_python_draw_the_same_bars(browser: Any, page: Path) -> None:
+    """With and without scripts the last epoch has the same strips and ages, to the rounding of their numbers."""
+    import re
+
+    def drawn() -> list[list[float]]:
+        parts = browser.find_elements("css selector", "#run-1 .strip .bars, #run-1 .ages .age")
+        return [[float(number) for number in re.findall(r"-?[\d.]+", str(part.get_attribute("d")))] for part in parts]
+
+    show(browser, page, 1200)
+    scripted = drawn()
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        show(browser, page, 1200)
+        plain = drawn()
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert len(plain) == len(scripted) == 9
+    for one, two in zip(plain, scripted, strict=True):
+        assert one == pytest.approx(two, abs=0.2)
+
+
+def test_a_strip_is_read_by_keyboard_and_pointer(opened: Any) -> None:
+    from selenium.webdriver import ActionChains
+
+    strip, words = find(opened, "#run-1 .strip"), find(opened, "#run-1 .strip-words")
+    plain = words.text
+    assert "a bar is 7 inputs" in plain
+    press(opened, strip, "\ue011")
+    assert words.text.startswith("inputs 1–7: ")
+    press(opened, strip, "\ue014")
+    assert words.text.startswith("inputs 8–14: ")
+    assert "at first" in words.text
+    press(opened, find(opened, "#run-1 .timeline input"), "\ue010")
+    assert words.text == plain, "it lost the focus"
+    ActionChains(opened).move_to_element(strip).perform()
+    assert "on average" in words.text
 
 
 def test_script_and_python_draw_the_same_map(opened: Any) -> None:
@@ -100,7 +141,7 @@ def test_play_moves_on_and_stops(opened: Any) -> None:
     play = find(opened, "#run-1 .play")
     press(opened, play, " ")
     assert play.text == "Pause"
-    slider = find(opened, "#run-1 .moving input")
+    slider = find(opened, "#run-1 .timeline input")
     WebDriverWait(opened, 10).until(lambda _: slider.get_property("value") == "5" and play.text == "Play")
 
 
@@ -205,7 +246,10 @@ def test_print_shows_the_still_pictures(browser: Any, page: Path) -> None:
     show(browser, page, 1200, "dark")
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert not find(browser, ".moving").is_displayed()
+    assert not find(browser, ".timeline").is_displayed()
     assert find(browser, ".stills").is_displayed()
+    assert find(browser, ".strip .bars").is_displayed()
+    assert find(browser, ".ages .age").is_displayed()
     assert find(browser, "body").value_of_css_property("background-color") == "rgba(255, 255, 255, 1)"
 
 

@@ -9,7 +9,7 @@ import pytest
 from wirebound.report.charts import Chart, draw
 from wirebound.report.heatmap import arrange, draw_pictures
 from wirebound.report.markup import data_block, fragment, tag
-from wirebound.report.records import Picture
+from wirebound.report.pictures import Picture
 from wirebound.report.scale import linear_axis, log_axis
 from wirebound.report.series import Series, binned, thin
 from wirebound.report.wording import duration, share, size, tick
@@ -107,16 +107,8 @@ def test_arrange() -> None:
 
 
 def test_pictures_of_no_connections_and_of_one_epoch() -> None:
-    assert "<svg" in (draw_pictures([Picture(0, (0, 0, 0, 0), (2, 2))], [], "m") or "")
-    assert "Difference" in (draw_pictures([Picture(e, (0, 0, 0, 0), (2, 2)) for e in (0, 1)], [], "m") or "")
-
-
-def test_many_epochs_of_large_inputs_are_thinned() -> None:
-    pictures = [Picture(epoch, (1,) * 4096, (64, 64)) for epoch in range(300)]
-    page = draw_pictures(pictures, [], "m") or ""
-    assert len(page) < 500_000
-    assert "Before training" in page
-    assert "After epoch 299" in page
+    assert "<svg" in draw_pictures([Picture(0, (0, 0, 0, 0), (2, 2))], "m")
+    assert "Difference" in draw_pictures([Picture(e, (0, 0, 0, 0), (2, 2)) for e in (0, 1)], "m")
 
 
 def test_markup_escapes() -> None:

@@ -18,7 +18,7 @@ _GO_ON = "the same command with --resume goes on from the last checkpoint"
 # The first kind that an error is of, in this order: some are kinds of others.
 _NEXT: tuple[tuple[type[BaseException], str], ...] = (
     (RunFolderError, "another --out, --resume to go on with a run, or --overwrite to replace it"),
-    (ReportError, "name folders that `wirebound train --out DIR` has finished, or a folder that holds some"),
+    (ReportError, "name folders that `wirebound train --out DIR` has finished, or one that holds some, or experiments"),
     (ExportError, "`wirebound info RUN_OR_MODEL` shows what the file holds; `wirebound export --help` what can be made of it"),
     (DataUnavailable, "`wirebound data list` shows what is there; WIREBOUND_DATA or --data-path names a folder that has it"),
     (DataError, "`wirebound data verify NAME` checks the files, `wirebound data fetch NAME` fetches them anew"),

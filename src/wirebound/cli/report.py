@@ -1,4 +1,4 @@
-"""``wirebound report``: run folders as one HTML page that opens from disk."""
+"""``wirebound report``: runs and reproduced figures as one HTML page that opens from disk."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from wirebound.report import find_runs, write_report
+from wirebound.report import find_sources, write_report
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
-        help="make one HTML page of run folders",
-        description="Make one HTML page of run folders that opens from disk: curves, connections, rewiring, settings.",
+        help="make one HTML page of run folders and reproduced figures",
+        description="Make one HTML page that opens from disk. Of run folders: curves, connections, rewiring, settings. "
+        "Of what wirebound reproduce wrote: each figure with the paper's claims and what came of them, and the runs "
+        "worth a look.",
         epilog="example: wirebound report runs/x runs/y --out page.html",
     )
-    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="run folders, or folders that hold some")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="folders of runs or experiments")
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="page to write (default: report.html)")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    print(f"report: {write_report(find_runs(options.folders), options.out)}")
+    sources = find_sources(options.folders)
+    print(f"report: {write_report(sources.runs, options.out, sources.experiments)}")
     return 0

@@ -18,7 +18,7 @@ def add_parser(commands: Any) -> None:
         "reproduce",
         help="rerun figures of the paper",
         description="Rerun figures of the paper. Each writes DIR/NAME/experiment.json, its runs are below DIR/runs, and "
-        "DIR/RESULTS.md has the paper's claims beside what was found. Finished runs are never repeated and interrupted "
+        "DIR/RESULTS.md has the paper's claims beside what was found, and DIR/page.html shows all of it. Finished runs are never repeated and interrupted "
         "ones go on: start the same command again.",
         epilog="example: wirebound reproduce fig1a fig6 --jobs 2 --out runs/reproduce",
     )
@@ -30,6 +30,7 @@ def add_parser(commands: Any) -> None:
     scale.add_argument("--full", action="store_true", help="the paper's own schedule, every point with all seeds")
     parser.add_argument("--seeds", type=int, help="seeds of each run (default: 1 with --quick, else what --list says)")
     parser.add_argument("--resume", action="store_true", help="insist that there is something to go on with")
+    parser.add_argument("--finished", action="store_true", help="begin no run: draw from those that are finished")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), help="folder to write (default: runs/reproduce)")
     parser.set_defaults(run=run)
@@ -46,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
         reproduce,
         write_results,
     )
+    from wirebound.report import find_sources, write_report
     from wirebound.train.config import ConfigError
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
@@ -65,7 +67,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         for figure in figures:
             console.print(f"{figure.name}: {figure.title}")
-            experiment = reproduce(figure, scale, options.seeds, options.out, options.jobs, console.print)
+            experiment = reproduce(
+                figure, scale, options.seeds, options.out, options.jobs, console.print, finished=options.finished
+            )
             write_results(options.out, FIGURES)  # after each: a later figure may be interrupted
             for found in experiment["findings"]:
                 console.print(f"  {_HOLDS[found['holds']]}: {found['claim']}")
@@ -75,5 +79,7 @@ def run(options: argparse.Namespace) -> int:
         Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print(f"wirebound: {error}")
         return error.code
     console.print(f"claims and findings: {options.out / 'RESULTS.md'}")
-    console.print(f"page: wirebound report {options.out} --out {options.out / 'page.html'}")
+    sources = find_sources([options.out])
+    page = write_report(sources.runs, options.out / "page.html", sources.experiments)
+    console.print(f"page: {page}")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from wirebound.train import loop as training
 from wirebound.train.config import make_config, read_settings
 from wirebound.train.interrupt import Interrupted
 from wirebound.train.launch import in_torchrun, launch
+from wirebound.train.loop import Recorder
 from wirebound.train.presets import PRESETS, preset
 from wirebound.train.resume import settings_to_resume
 
@@ -41,6 +43,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--config", type=Path, help="JSON or TOML file with settings, by the names below with _ for -")
     parser.add_argument("--preset", choices=sorted(PRESETS), default="paper", help="settings to start from (default: paper)")
     parser.add_argument("--processes", type=int, default=1, help="processes that train together (default: 1)")
+    parser.add_argument(
+        "--tensorboard",
+        type=Path,
+        metavar="DIR",
+        help="also write TensorBoard scalars while training, to a folder in DIR with the name of the run folder",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar and no summary")
     group = parser.add_argument_group("settings")
     for field in dataclasses.fields(TrainConfig):
@@ -128,7 +136,18 @@ def _train(config: TrainConfig, out: Path, options: argparse.Namespace, console:
                 state=f"loss {progress.loss:.4f}  {last}",
             )
 
-        return train(config, out, overwrite=options.overwrite, resume=options.resume, listener=listener)
+        with _recorder(config, out, options) as recorder:
+            keep = {"overwrite": options.overwrite, "resume": options.resume}
+            return train(config, out, **keep, listener=listener, recorder=recorder)
+
+
+def _recorder(config: TrainConfig, out: Path, options: argparse.Namespace) -> AbstractContextManager[Recorder | None]:
+    """What --tensorboard asks for; its package is only imported then."""
+    if options.tensorboard is None or rank() > 0:
+        return nullcontext()
+    from wirebound.train.tensorboard import TensorBoard
+
+    return TensorBoard(options.tensorboard / out.name, "validation" if config.validation else "test")
 
 
 def default_folder(config: TrainConfig) -> Path:

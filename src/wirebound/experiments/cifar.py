@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, optim
 
-from wirebound import data as datasets
+from wirebound.data import load, split_validation
 from wirebound.experiments.cifar_input import Batch, evaluation_batches, training_batches
 from wirebound.experiments.cifar_model import (
     DECAY,
@@ -64,12 +64,13 @@ class CifarConfig(TaskConfig):
     validation: int = setting(0, "training images to hold out and report on instead of the test set")
     evaluate_every: int = setting(1, "epochs between evaluations; the last is always evaluated")
     images: int | None = setting(None, "train on so many images an epoch only, for trying out")
+    test_images: int | None = setting(None, "evaluate on so many images only, for trying out")
 
     def check(self) -> CifarConfig:
         super().check()
         for name in ("l1", "l1_conv2", "l1_fc1", "l1_fc2", "validation"):
             self.at_least(name, 0)
-        for name in ("images", "evaluate_every"):
+        for name in ("images", "test_images", "evaluate_every"):
             self.at_least(name, 1)
         for name in ("average", "momentum"):
             if not 0 <= getattr(self, name) < 1:
@@ -86,13 +87,14 @@ class CifarTask(Task):
     """Training and evaluation on CIFAR-10."""
 
     name = "cifar"
+    input_shape = (64, 5, 5)  # of the second convolution: channels, and places of its window
 
     def __init__(self, config: CifarConfig) -> None:
         self.config: CifarConfig = config
-        data = datasets.load("cifar10", path=config.data_path)
+        data = load("cifar10", path=config.data_path)
         if config.validation:
-            data = datasets.split_validation(data, config.validation, seed=0)
-        self.data = data
+            data = split_validation(data, config.validation, seed=0)
+        self.data = replace(data, test_x=data.test_x[: config.test_images], test_y=data.test_y[: config.test_images])
         self.images = min(len(data.train_y), config.images or len(data.train_y))
         self.per_epoch = math.ceil(self.images / config.batch_size)
         scaled = config.init == "scaled"

@@ -18,6 +18,7 @@ class PhonemeConfig(TaskConfig):
     partial: bool = setting(False, "accept a part of TIMIT")
     validation: float = setting(0.05, "share of the training utterances that is held out, whole speakers, to pick the epoch")
     utterances: int | None = setting(None, "train on so many utterances an epoch only, for trying out")
+    test_utterances: int | None = setting(None, "evaluate on so many utterances of each part only, for trying out")
     hidden: int = setting(200, "cells of the LSTM in each direction")
     epochs: int = setting(40, "passes over the training data")
     batch_size: int = setting(32, "utterances in a step")
@@ -30,7 +31,7 @@ class PhonemeConfig(TaskConfig):
         super().check()
         if not 0 < self.validation < 1:
             raise ConfigError(f"validation (={self.validation}) must be in (0, 1)")
-        for name in ("utterances", "hidden"):
+        for name in ("utterances", "test_utterances", "hidden"):
             self.at_least(name, 1)
         self.positive("eps")
         for name in ("l1", "temperature"):

@@ -40,6 +40,7 @@ class PhonemeTask(Task):
         self.config: PhonemeConfig = config
         data = load_sequences(config.data, config.data_path, partial=config.partial)
         self.data = data.split_validation(config.validation, config.seed)
+        self.input_shape = (self.data.features,)
         utterances = len(self.data.part("train"))
         self.per_epoch = math.ceil(min(utterances, config.utterances or utterances) / config.batch_size)
         sizes = (self.data.features, config.hidden, self.data.classes)
@@ -86,7 +87,8 @@ class PhonemeTask(Task):
     def _evaluate(self, part: str) -> tuple[float, float]:
         """(share of wrong frames, mean cross-entropy) on a part."""
         wrong, frames, loss = 0, 0, 0.0
-        for batch in self.data.batches(_EVALUATION_BATCH, self.data.part(part)):
+        utterances = self.data.part(part)[: self.config.test_utterances]
+        for batch in self.data.batches(_EVALUATION_BATCH, utterances):
             counts = frame_errors(self.method.model, batch)
             wrong, frames, loss = wrong + counts[0], frames + counts[1], loss + counts[2]
         return wrong / max(1, frames), loss / max(1, frames)

@@ -12,7 +12,7 @@ import math
 import platform
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from wirebound.nn.part import wirings
 from wirebound.ops import library
 from wirebound.train.engine import DivergedError
 from wirebound.train.interrupt import Interrupted, StopRequest
+from wirebound.train.observe import Observer
 from wirebound.train.record import RunFolder, RunFolderError
 from wirebound.train.window import Tally, Window
 from wirebound.version import __version__
@@ -55,6 +56,7 @@ class Task(ABC):
     config: TaskConfig
     method: Method
     per_epoch: int  # steps of an epoch
+    input_shape: tuple[int, ...]  # of what the first rewired matrix sees
 
     @property
     def steps(self) -> int:
@@ -80,15 +82,15 @@ class Task(ABC):
         """η at ``progress`` (0 at the first step, 1 at the last) as a share of the first."""
         return 1.0
 
-    def after_backward(self) -> None:
+    def after_backward(self) -> None:  # noqa: B027 (most tasks do nothing there)
         """Between the gradient and the step."""
 
-    def after_step(self) -> None:
+    def after_step(self) -> None:  # noqa: B027
         """After each step."""
 
 
 def run_task(
-    task_of: type[Any] | Any, config: TaskConfig, out: Path, *, overwrite: bool = False, resume: bool = False
+    task_of: Callable[[Any], Task], config: TaskConfig, out: Path, *, overwrite: bool = False, resume: bool = False
 ) -> dict[str, Any]:
     """Train as the settings say and leave a run folder; returns its summary. ``task_of`` makes the task of a config."""
     config.check()
@@ -99,17 +101,21 @@ def run_task(
         return read_summary(folder.path)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    task: Task = task_of(config)
+    task = task_of(config)
     progress = Progress(task.method.layer_active())
     progress.active_min = progress.active_max = sum(progress.initial)
+    observer = Observer(task.method)
     with StopRequest() as stop, folder:
         if resume:
-            progress = _continued(folder, task, progress)
+            progress = _continued(folder, task, progress, observer)
         folder.write_json("config.json", config.as_dict())
+        if progress.epoch == 0:
+            _record_wiring(task, folder, observer, 0)
         while progress.epoch < config.epochs:
             _epoch(task, folder, progress, stop)
+            _record_wiring(task, folder, observer, progress.epoch)
             progress.metrics = folder.position()
-            save(folder.checkpoint, method=task.method, extra=_extra(task, progress), random_state=False)
+            save(folder.checkpoint, method=task.method, extra=_extra(task, progress, observer), random_state=False)
         summary = summarise(task, progress)
         folder.finish(summary, task.method.model)
     return summary
@@ -127,7 +133,16 @@ def _epoch(task: Task, folder: RunFolder, progress: Progress, stop: StopRequest)
     started, number, method = time.perf_counter(), progress.epoch + 1, task.method
     every = max(1, task.steps // _WINDOWS)
     method.model.train()
-    whole, window = Tally(), Tally()
+    whole, window, before = Tally(), Tally(), method.layer_active()
+
+    def record() -> None:
+        nonlocal window, before
+        now = method.layer_active()
+        # Who was born and is not there any more, and who else is gone.
+        deaths = [new - (b - a) for new, a, b in zip(window.newborns, before, now, strict=True)]
+        folder.metric("window", **window.as_record(), deaths=deaths if method.counts_newborns else None)
+        window, before = Tally(), now
+
     for batch in task.batches(number):
         if stop():
             assert stop.signal is not None
@@ -141,10 +156,9 @@ def _epoch(task: Task, folder: RunFolder, progress: Progress, stop: StopRequest)
         whole.add(part)
         window.add(part)
         if part.step_to % every == 0:
-            folder.metric("window", **window.as_record())
-            window = Tally()
+            record()
     if window.step_from:
-        folder.metric("window", **window.as_record())
+        record()
     for wiring in wirings(method.model):
         wiring.check()
     method.model.eval()
@@ -185,6 +199,13 @@ def _step(task: Task, batch: Any) -> Window:
     method.zero_grad()
     task.after_step()
     return Window(info.step, info.step, value, info.active, info.active, list(info.layer_rewired), [value])
+
+
+def _record_wiring(task: Task, folder: RunFolder, observer: Observer, epoch: int) -> None:
+    """Where the connections are and how old, after an epoch."""
+    seen = observer.look(epoch)
+    if seen is not None:
+        folder.metric("wiring", epoch=epoch, step=task.method.steps, shape=list(task.input_shape), **seen)
 
 
 # The end of it
@@ -228,11 +249,16 @@ def summarise(task: Task, progress: Progress) -> dict[str, Any]:
 # Going on with a run
 
 
-def _extra(task: Task, progress: Progress) -> dict[str, Any]:
-    return {"experiment": task.name, "config": task.config.identity(), "progress": dataclasses.asdict(progress)}
+def _extra(task: Task, progress: Progress, observer: Observer) -> dict[str, Any]:
+    return {
+        "experiment": task.name,
+        "config": task.config.identity(),
+        "progress": dataclasses.asdict(progress),
+        "observed": observer.state(),
+    }
 
 
-def _continued(folder: RunFolder, task: Task, start: Progress) -> Progress:
+def _continued(folder: RunFolder, task: Task, start: Progress, observer: Observer) -> Progress:
     """The state of the last checkpoint, put into its objects; ``start`` if there is none."""
     if not folder.checkpoint.exists():
         folder.rewind(0)
@@ -241,6 +267,7 @@ def _continued(folder: RunFolder, task: Task, start: Progress) -> Progress:
     names = {f.name for f in dataclasses.fields(Progress)}
     if (
         not isinstance(extra, dict)
+        or set(extra) != {"experiment", "config", "progress", "observed"}
         or extra.get("experiment") != task.name
         or extra.get("config") != task.config.identity()
         or not isinstance(extra.get("progress"), dict)
@@ -248,6 +275,7 @@ def _continued(folder: RunFolder, task: Task, start: Progress) -> Progress:
     ):
         raise CheckpointError(f"{folder.checkpoint} is not of a run of this experiment with these settings")
     progress = Progress(**extra["progress"])
+    observer.load(extra["observed"], progress.epoch)
     folder.rewind(progress.metrics)
     return progress
 

@@ -29,6 +29,9 @@ class Dense(Method):
         )
         self.steps = 0
 
+    def layer_positions(self) -> None:
+        return None
+
     def layer_active(self) -> list[int]:
         return [shape.possible for shape in self.shapes]
 

@@ -45,6 +45,8 @@ class L1Shrinkage(MatrixMethod):
         exclude: matrices that are not shrunk, by patterns of their parameters' names; biases and the like never are.
     """
 
+    counts_newborns = False  # weights come back from 0 unseen
+
     def __init__(
         self,
         model: nn.Module,

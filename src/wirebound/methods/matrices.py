@@ -95,6 +95,16 @@ class MatrixMethod(Method):
     def layer_active(self) -> list[int]:
         """Connections of each layer now."""
 
+    def masks(self) -> list[Tensor]:
+        """Which weights of each matrix are connections now, as one row of numbers or truths."""
+        return [matrix.weight != 0 for matrix in self.matrices]
+
+    def layer_positions(self) -> list[Tensor]:
+        return [
+            mask.view(shape.n_out, shape.n_in).t().reshape(-1).nonzero().view(-1).cpu()
+            for shape, mask in zip(self.shapes, self.masks(), strict=True)
+        ]
+
     def lr(self, matrix: Matrix) -> float:
         """η of the matrix's parameter group, as a scheduler has left it."""
         for group in self.optimizer.param_groups:

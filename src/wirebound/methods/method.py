@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn, optim
 
 from wirebound.nn.part import wirings
@@ -57,6 +58,7 @@ class Method(ABC):
     # Which number of connections its results are held against where it promises no budget: the highest that it ever
     # had, or the one at the end.
     counts: ClassVar[str] = "final"
+    counts_newborns: ClassVar[bool] = True  # reports every connection that comes to be, so deaths follow from it
 
     @abstractmethod
     def step(self) -> StepInfo:
@@ -70,6 +72,18 @@ class Method(ABC):
     def layer_active(self) -> list[int]:
         """Connections of each layer now, in the order of ``shapes``."""
         return [n for wiring in wirings(self.model) for n in wiring.layer_active]
+
+    def layer_positions(self) -> list[Tensor] | None:
+        """Where the connections of each layer are, in the order of ``shapes``: sorted positions, counted down the
+        columns of the layer, on the CPU. None where all possible connections are there."""
+        found: list[Tensor] = []
+        for wiring in wirings(self.model):
+            positions = wiring.positions() if wiring.alive is None else wiring.positions()[wiring.alive]
+            starts = torch.tensor(wiring.geometry.position_start, device=positions.device)
+            bounds = torch.searchsorted(positions, starts).tolist()
+            for first, last, start in zip(bounds, bounds[1:], wiring.geometry.position_start, strict=False):
+                found.append((positions[first:last] - start).cpu())
+        return found
 
     def holds(self) -> list[tuple[str, list[Tensor], str]]:
         """What it keeps beside model and optimiser, for the ledger: (part, tensors, how they come about)."""

@@ -121,6 +121,9 @@ class MagnitudePruning(MatrixMethod):
     def layer_active(self) -> list[int]:
         return list(self._active)
 
+    def masks(self) -> list[Tensor]:
+        return self.kept
+
     def _counted(self) -> list[int]:
         return [int(torch.count_nonzero(kept)) for kept in self.kept]
 

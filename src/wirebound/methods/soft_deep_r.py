@@ -220,6 +220,9 @@ class SoftDeepR(MatrixMethod):
     def layer_active(self) -> list[int]:
         return list(self._counts)
 
+    def masks(self) -> list[Tensor]:
+        return self.active
+
     def holds(self) -> list[tuple[str, list[Tensor], str]]:
         return [
             ("θ of all possible connections", self.theta, "one number for each, active or dormant: dense by nature"),

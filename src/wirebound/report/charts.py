@@ -7,17 +7,16 @@ page adds the hover read-out and the switching of series from the data block bes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .markup import Html, data_block, fragment, tag
 from .scale import Axis, linear_axis, log_axis
-from .series import Series, Values
+from .series import Series
+from .strokes import COLORS, curve, rounded
 from .wording import tick
 
 WIDTH, HEIGHT = 520, 290
 LEFT, RIGHT, TOP, BOTTOM = 58, 506, 14, 246
-COLORS = 8  # of the style sheet; more series than that repeat them with dashes
-DASHES = ("", "7 4", "2 4", "9 3 2 3")
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,10 @@ def draw(chart: Chart) -> Html:
         return tag(
             "figure", caption, tag("p", "Nothing was recorded for this chart.", class_="empty"), class_=class_
         )
-    xs = [x for series in chart.series for x in series.x if not chart.log_x or x > 0]
-    across = log_axis(xs, LEFT, RIGHT) if chart.log_x else _across(chart, xs)
+    across = _across(chart)
+    # A rule goes over the whole width, whatever that turned out to be.
+    drawn = [replace(series, x=[across.low, across.high]) if series.rule else series for series in chart.series]
+    chart = replace(chart, series=drawn)
     up = log_axis(values, BOTTOM, TOP) if chart.log_y else _up(chart, values)
     title, text = f"{chart.identifier}-title", f"{chart.identifier}-text"
     svg = tag(
@@ -54,7 +55,7 @@ def draw(chart: Chart) -> Html:
         tag("title", chart.title, id=title),
         tag("desc", describe(chart), id=text),
         _grid(chart, across, up),
-        *(_curve(series, index, across, up) for index, series in enumerate(chart.series)),
+        *(curve(series, index, across, up) for index, series in enumerate(chart.series)),
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
         aria_labelledby=f"{title} {text}",
@@ -103,7 +104,12 @@ def _drawable(chart: Chart) -> list[float]:
     return values
 
 
-def _across(chart: Chart, xs: Sequence[float]) -> Axis:
+def _across(chart: Chart) -> Axis:
+    xs = [x for series in chart.series for x in series.x if not series.rule and (not chart.log_x or x > 0)]
+    if not xs:
+        return Axis(0, 1, LEFT, RIGHT, ())
+    if chart.log_x:
+        return log_axis(xs, LEFT, RIGHT)
     if min(xs) == max(xs):
         middle = xs[0]
         return Axis(middle - 1, middle + 1, LEFT, RIGHT, (middle,))
@@ -121,12 +127,12 @@ def _up(chart: Chart, values: Sequence[float]) -> Axis:
 def _grid(chart: Chart, across: Axis, up: Axis) -> Html:
     parts: list[Html] = []
     for value in up.ticks:
-        y = _round(up.place(value))
+        y = rounded(up.place(value))
         parts.append(tag("line", x1=LEFT, x2=RIGHT, y1=y, y2=y, class_="grid"))
         label = tick(100 * value, "%") if chart.unit == "percent" else tick(value)
         parts.append(tag("text", label, x=LEFT - 8, y=y, dy="0.34em", class_="tick", text_anchor="end"))
     for value in across.ticks:
-        x = _round(across.place(value))
+        x = rounded(across.place(value))
         parts.append(tag("line", x1=x, x2=x, y1=BOTTOM, y2=BOTTOM + 4, class_="axis"))
         label = tick(100 * value, "%") if chart.x_unit == "percent" else tick(value)
         # Beside the right edge a centred label could be cut.
@@ -146,67 +152,6 @@ def _grid(chart: Chart, across: Axis, up: Axis) -> Html:
     return tag("g", *parts, class_="scales", aria_hidden="true")
 
 
-def _curve(series: Series, index: int, across: Axis, up: Axis) -> Html:
-    parts: list[Html | None] = []
-    if _has_band(series, up):
-        parts.append(tag("path", d=_band(series, across, up), class_="band"))
-    dash = "5 5" if series.dashed else DASHES[series.color // COLORS % len(DASHES)]
-    if series.line:
-        parts.append(
-            tag("path", d=_path(series.x, series.y, across, up), class_="line", stroke_dasharray=dash or None)
-        )
-    if series.marks:
-        parts += [
-            tag(
-                "circle",
-                cx=_round(across.place(x)),
-                cy=_round(up.place(y)),
-                r=3.2,
-                class_="mark" if series.line else "mark solid",
-            )
-            for x, y in zip(series.x, series.y, strict=True)
-            if y is not None
-        ]
-    kind = " dashed" if series.dashed else ""
-    return tag("g", *parts, class_=f"series s{series.color % COLORS}{kind}", data_series=index)
-
-
-def _has_band(series: Series, up: Axis) -> bool:
-    """Not where low and high are one, nor as a few shards: a logarithmic axis cannot show a low of zero."""
-    if not series.low or not series.high or list(series.low) == list(series.high):
-        return False
-    return not up.log or 2 * sum(low is not None and low > 0 for low in series.low) >= len(series.low)
-
-
-def _path(xs: Sequence[float], ys: Values, across: Axis, up: Axis) -> str:
-    """Broken at gaps; a point alone between two gaps is a dot (a line of no length with round ends)."""
-    parts: list[str] = []
-    pen_down = False
-    for x, y in zip(xs, ys, strict=True):
-        if y is None or (up.log and y <= 0):
-            pen_down = False
-            continue
-        point = f"{_round(across.place(x))} {_round(up.place(y))}"
-        parts.append(f"L{point}" if pen_down else f"M{point}h0")
-        pen_down = True
-    return "".join(parts)
-
-
-def _band(series: Series, across: Axis, up: Axis) -> str:
-    parts: list[str] = []
-    stretch: list[tuple[float, float, float]] = []
-    for x, low, high in [*zip(series.x, series.low, series.high, strict=True), (0.0, None, None)]:
-        if low is not None and high is not None and not (up.log and low <= 0):
-            stretch.append((_round(across.place(x)), _round(up.place(low)), _round(up.place(high))))
-        elif stretch:
-            outline = [f"{x} {top}" for x, _, top in stretch] + [
-                f"{x} {bottom}" for x, bottom, _ in reversed(stretch)
-            ]
-            parts.append("M" + "L".join(outline) + "Z")
-            stretch = []
-    return "".join(parts)
-
-
 def _legend(chart: Chart) -> Html | None:
     if len(chart.series) < 2:
         return None
@@ -217,7 +162,7 @@ def _legend(chart: Chart) -> Html | None:
                 "button",
                 tag(
                     "span",
-                    class_="swatch dashed" if series.dashed or series.color >= COLORS else "swatch",
+                    class_=_swatch(series),
                     aria_hidden="true",
                 ),
                 tag("span", series.name),
@@ -230,6 +175,12 @@ def _legend(chart: Chart) -> Html | None:
         for index, series in enumerate(chart.series)
     ]
     return tag("ul", *items, class_="legend", aria_label="Series; press to hide or show")
+
+
+def _swatch(series: Series) -> str:
+    if not series.line:
+        return "swatch dot"
+    return "swatch dashed" if series.dashed or series.color >= COLORS else "swatch"
 
 
 def _data(chart: Chart, across: Axis, up: Axis) -> dict[str, object]:
@@ -246,6 +197,9 @@ def _data(chart: Chart, across: Axis, up: Axis) -> dict[str, object]:
             {
                 "name": series.name,
                 "color": series.color % COLORS,
+                "rule": series.dashed or series.rule,
+                "spread": series.spread,
+                "labels": list(series.labels),
                 "x": [_short(value) for value in series.x],
                 "y": [_short(value) for value in series.y],
                 "low": [_short(value) for value in series.low],
@@ -261,10 +215,6 @@ def _short(value: float | None) -> float | int | None:
     if value is None:
         return None
     return int(value) if value == int(value) else float(f"{value:.6g}")
-
-
-def _round(value: float) -> float:
-    return round(value, 1)
 
 
 def nothing(title: str, subtitle: str, reason: str) -> Html:

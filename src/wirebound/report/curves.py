@@ -8,7 +8,7 @@ from .charts import Chart, draw, nothing
 from .markup import Html
 from .records import Window
 from .runs import Run
-from .series import Series, binned, thin
+from .series import Series, Values, binned, thin
 
 POINTS = 400  # of a line
 BINS = 160  # of a curve with a band
@@ -109,41 +109,51 @@ def layer_chart(run: Run, identifier: str) -> Html | None:
     return draw(Chart(identifier, "Connections per layer", subtitle, "epoch", curves, log_y=True))
 
 
-def newborn_charts(run: Run, identifier: str) -> list[Html]:
-    """New connections a step in each layer, as counts and relative to the layer's possible connections."""
-    title, subtitle = "Newborn connections", "New connections a step in each layer, logarithmic"
-    layers, windows = run.layers, [window for window in run.records.windows if window.newborns]
+def turnover_charts(run: Run, identifier: str) -> list[Html]:
+    """Births and deaths a step in each layer, and births relative to the layer's possible connections."""
+    born = "Newborn connections", "New connections a step in each layer, logarithmic"
+    died = "Connections that died", "Connections a step that died in each layer, logarithmic"
+    windows = run.records.windows
+    charts = [_turnover(run, f"{identifier}-born", *born, [window.newborns for window in windows], "born")]
+    if any(window.deaths for window in windows):
+        charts.append(_turnover(run, f"{identifier}-died", *died, [window.deaths for window in windows], "lost"))
     width = max((len(window.newborns) for window in windows), default=0)
-    if not width:
-        return [nothing(title, subtitle, "No newborn connections were recorded for this run.")]
-    if not any(count for window in windows for count in window.newborns):
-        return [nothing(title, subtitle, "No connection was born: the wiring stayed as it was drawn.")]
-    absolute: list[Series] = []
-    relative: list[Series] = []
-    for index in range(width):
-        name = layers[index].name if len(layers) == width else f"layer {index + 1}"
-        rates = [_rate(window, index) for window in windows]
-        if not any(rates):
-            name += " (none)"  # a logarithmic axis has no place for it
-        # A layer with few newborns needs long stretches, or its curve would be a rain of zeros and ones.
-        total = sum(window.newborns[index] or 0 for window in windows if index < len(window.newborns))
-        bins = int(min(BINS, max(FEWEST_BINS, total / 20)))
-        absolute.append(_window_curve(name, windows, rates, index, bins))
-        possible = layers[index].possible if len(layers) == width else None
-        if possible:
-            shares = [None if rate is None else rate / possible for rate in rates]
-            relative.append(_window_curve(name, windows, shares, index, bins))
-    charts = [draw(Chart(f"{identifier}-count", title, subtitle, "step", absolute, log_y=True))]
-    if len(relative) == width:
+    measured = len(run.layers) == width and all(layer.possible for layer in run.layers)
+    if measured and any(count for window in windows for count in window.newborns):
         subtitle = "New connections a step, per possible connection of the layer, logarithmic"
-        charts.append(
-            draw(Chart(f"{identifier}-share", "Newborns, relative", subtitle, "step", relative, log_y=True))
-        )
+        counts = [window.newborns for window in windows]
+        charts.append(_turnover(run, f"{identifier}-share", "Newborns, relative", subtitle, counts, "born", share=True))
     return charts
 
 
-def _rate(window: Window, layer: int) -> float | None:
-    total = window.newborns[layer] if layer < len(window.newborns) else None
+def _turnover(
+    run: Run, identifier: str, title: str, subtitle: str, counts: Sequence[Values], verb: str, share: bool = False
+) -> Html:
+    """One curve for each layer of what `counts` says of each window."""
+    layers, width = run.layers, max(map(len, counts), default=0)
+    kept = [(window, row) for window, row in zip(run.records.windows, counts, strict=True) if row]
+    if not width:
+        return nothing(title, subtitle, "Nothing of this was recorded for this run.")
+    if not any(count for row in counts for count in row):
+        return nothing(title, subtitle, f"No connection was {verb}.")
+    curves: list[Series] = []
+    for index in range(width):
+        layer = layers[index] if len(layers) == width else None
+        rates = [_rate(window, row, index) for window, row in kept]
+        name = layer.name if layer else f"layer {index + 1}"
+        if not any(rates):
+            name += " (none)"  # a logarithmic axis has no place for it
+        # A layer with few events needs long stretches, or its curve would be a rain of zeros and ones.
+        total = sum(row[index] or 0 for _, row in kept if index < len(row))
+        bins = int(min(BINS, max(FEWEST_BINS, total / 20)))
+        if share and layer and layer.possible:
+            rates = [None if rate is None else rate / layer.possible for rate in rates]
+        curves.append(_window_curve(name, [window for window, _ in kept], rates, index, bins))
+    return draw(Chart(identifier, title, subtitle, "step", curves, log_y=True))
+
+
+def _rate(window: Window, row: Values, layer: int) -> float | None:
+    total = row[layer] if layer < len(row) else None
     return None if total is None else total / window.steps
 
 

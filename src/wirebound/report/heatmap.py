@@ -6,29 +6,22 @@ import math
 from collections.abc import Callable, Sequence
 
 from .markup import Html, data_block, fragment, tag
-from .records import Epoch, Picture
-from .wording import count, percent
+from .pictures import Picture
+from .wording import count
 
 # Colours of the style sheet: q1..q10 for counts (q0 is no connection), half as many each way for differences.
 LEVELS = 10
 LARGEST_SIDE = 64
-LARGEST_DATA = 150_000  # numbers handed to the script
 
 
-def draw_pictures(
-    pictures: Sequence[Picture], epochs: Sequence[Epoch], identifier: str, part: str = "test"
-) -> Html | None:
-    """The map with its slider, and first, last and difference as still pictures beside it."""
-    pictures = [picture for picture in pictures if len(picture.inputs) == len(pictures[-1].inputs)]
-    if not pictures:
-        return None
+def draw_pictures(pictures: Sequence[Picture], identifier: str) -> Html:
+    """The map that follows the slider, and first, last and difference as still pictures beside it."""
     shape = pictures[-1].shape
-    pictures = _choose(pictures)
     grids = [arrange(picture.inputs, shape) for picture in pictures]
     _, rows, columns, pooled = grids[-1]
     frames = [grid[0] for grid in grids]
     cap = _cap([value for frame in frames for value in frame])
-    before, after = _when(pictures[0]), _when(pictures[-1])
+    before, after = when(pictures[0]), when(pictures[-1])
     change = [new - old for new, old in zip(frames[-1], frames[0], strict=True)]
     change_cap = _cap([abs(value) for value in change])
 
@@ -62,7 +55,7 @@ def draw_pictures(
         class_="keys",
     )
     moving = (
-        _moving(pictures, _accuracies(epochs, part), frames, rows, columns, cap, counts(frames[-1]))
+        _moving(frames, rows, columns, cap, counts(frames[-1]))
         if len(pictures) > 1
         else None
     )
@@ -106,14 +99,6 @@ def _add_channels(cells: Sequence[int], sides: Sequence[int]) -> tuple[list[int]
         return [sum(cells[index : index + third]) for index in range(0, len(cells), third)], [first, second]
     area = second * third
     return [sum(cells[index::area]) for index in range(area)], [second, third]
-
-
-def _choose(pictures: Sequence[Picture]) -> list[Picture]:
-    """As many epochs as fit on the page, evenly spread, always with the first and the last."""
-    most = max(2, LARGEST_DATA // min(len(pictures[0].inputs), LARGEST_SIDE**2))
-    if len(pictures) <= most:
-        return list(pictures)
-    return [pictures[round(index * (len(pictures) - 1) / (most - 1))] for index in range(most)]
 
 
 def _cap(values: Sequence[int]) -> int:
@@ -184,58 +169,17 @@ def _unwired(frame: Sequence[int]) -> str:
     return f"{count(sum(value == 0 for value in frame))} of {count(len(frame))} unused"
 
 
-def _moving(
-    pictures: Sequence[Picture],
-    accuracies: dict[int, str],
-    frames: Sequence[Sequence[int]],
-    rows: int,
-    columns: int,
-    cap: int,
-    paths: Html,
-) -> Html:
-    labels = [
-        f"{_when(picture)}: {_unwired(frame)}{accuracies.get(picture.epoch, '')}"
-        for picture, frame in zip(pictures, frames, strict=True)
-    ]
-    last = len(pictures) - 1
-    slider = tag(
-        "input",
-        type="range",
-        min=0,
-        max=last,
-        step=1,
-        value=last,
-        aria_label="Epoch shown",
-        aria_valuetext=labels[-1],
-    )
-    play = tag("button", "Play", type="button", class_="play", aria_label="Play the epochs one after another")
+def _moving(frames: Sequence[Sequence[int]], rows: int, columns: int, cap: int, paths: Html) -> Html:
+    words = [_unwired(frame) for frame in frames]
+    data = {"rows": rows, "columns": columns, "cap": cap, "levels": LEVELS, "words": words, "frames": frames}
     return tag(
         "figure",
         _map(paths, rows, columns, "Connections of each input at the epoch of the slider", None),
-        tag("figcaption", tag("output", labels[-1], class_="epoch-shown")),
-        tag("div", play, slider, class_="controls"),
+        tag("figcaption", tag("span", words[-1], class_="map-words")),
         tag("p", "\u00a0", class_="cell-readout", aria_hidden="true"),
-        data_block(
-            {
-                "rows": rows,
-                "columns": columns,
-                "cap": cap,
-                "levels": LEVELS,
-                "labels": labels,
-                "frames": frames,
-            },
-            "heat-data",
-        ),
+        data_block(data, "heat-data"),
         class_="moving script-only",
     )
-
-
-def _accuracies(epochs: Sequence[Epoch], part: str) -> dict[int, str]:
-    return {
-        epoch.epoch: f", {part} accuracy {percent(epoch.test_accuracy)}"
-        for epoch in epochs
-        if epoch.test_accuracy is not None
-    }
 
 
 def _key(prefix: str, levels: Sequence[int], low: str, high: str, name: str) -> Html:
@@ -244,5 +188,6 @@ def _key(prefix: str, levels: Sequence[int], low: str, high: str, name: str) -> 
     return tag("p", tag("span", low), scale, tag("span", f"{high} {name}"), class_="key")
 
 
-def _when(picture: Picture) -> str:
+def when(picture: Picture) -> str:
+    """The epoch of a picture in words."""
     return "Before training" if picture.epoch == 0 else f"After epoch {picture.epoch}"

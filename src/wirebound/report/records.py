@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .pictures import Picture, read_picture
 from .values import number, numbers, whole
 
 
@@ -39,19 +40,11 @@ class Window:
     active_min: int | None
     active_max: int | None
     newborns: tuple[float | None, ...]
+    deaths: tuple[float | None, ...] = ()  # empty where they were not counted
 
     @property
     def steps(self) -> int:
         return self.step_to - self.step_from + 1
-
-
-@dataclass(frozen=True)
-class Picture:
-    """How many connections each input of the first layer has; epoch 0 is before training."""
-
-    epoch: int
-    inputs: tuple[int, ...]
-    shape: tuple[int, ...]
 
 
 @dataclass
@@ -90,7 +83,7 @@ def read_records(path: Path) -> Records:
         elif kind == "window" and (window := _window(record)) is not None:
             losses_not_finite += window.loss is None and "loss" in record
             _append(windows, window)
-        elif kind == "wiring" and (picture := _picture(record)) is not None:
+        elif kind == "wiring" and (picture := read_picture(record)) is not None:
             pictures[picture.epoch] = picture
     return Records(
         epochs=[epochs[key] for key in sorted(epochs)],
@@ -153,13 +146,5 @@ def _window(record: Mapping[str, Any]) -> Window | None:
         active_min=whole(record.get("active_min")),
         active_max=whole(record.get("active_max")),
         newborns=numbers(record.get("newborns")),
+        deaths=numbers(record.get("deaths")),
     )
-
-
-def _picture(record: Mapping[str, Any]) -> Picture | None:
-    epoch = whole(record.get("epoch"))
-    counts = numbers(record.get("inputs"))
-    if epoch is None or not counts:
-        return None
-    shape = tuple(int(side) for side in numbers(record.get("shape")) if side is not None and side >= 1)
-    return Picture(epoch=epoch, inputs=tuple(int(count or 0) for count in counts), shape=shape)

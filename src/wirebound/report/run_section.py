@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 from . import curves
-from .heatmap import draw_pictures
+from .ages import survivors_chart
 from .markup import Child, Html, fragment, tag
 from .runs import Run
 from .tables import layer_table, ledger_table, paper_table, settings
 from .values import mapping
+from .wiring_view import draw_wiring
 from .wording import (
     MISSING,
     count,
@@ -70,10 +71,11 @@ def _body(run: Run, identifier: str) -> Html:
             "div",
             curves.active_chart(run, f"{identifier}-active"),
             curves.layer_chart(run, f"{identifier}-layers"),
-            *curves.newborn_charts(run, f"{identifier}-newborns"),
+            *curves.turnover_charts(run, f"{identifier}-turnover"),
+            survivors_chart(run.records.pictures, [layer.name for layer in run.layers], f"{identifier}-survivors"),
             class_="charts",
         ),
-        _titled("What the network looks at", _picture(run, identifier)),
+        _titled("The wiring as it changes", draw_wiring(run, f"{identifier}-map")),
         _titled("Connections per layer", layer_table(run.layers)),
         _titled("Memory", ledger_table(run.ledger)),
         _settings(run),
@@ -171,15 +173,6 @@ def _time_fact(run: Run) -> Html:
     details.append(f"{path} path" if isinstance(path, str) and path else None)
     return _fact(
         "Training time", duration(run.seconds), ", ".join(detail for detail in details if detail) or MISSING
-    )
-
-
-def _picture(run: Run, identifier: str) -> Html | None:
-    records = run.records
-    return (
-        draw_pictures(records.pictures, records.epochs, f"{identifier}-map", run.part)
-        if records.pictures
-        else None
     )
 
 

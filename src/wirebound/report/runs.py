@@ -185,8 +185,8 @@ def read_run(folder: Path) -> Run:
         return Run(
             # The name of "." is empty; the resolved one is what a reader knows the run by.
             folder=folder.resolve(),
-            config=_read_object(folder / "config.json"),
-            summary=_read_object(folder / "summary.json"),
+            config=read_object(folder / "config.json"),
+            summary=read_object(folder / "summary.json"),
             records=read_records(folder / "metrics.jsonl"),
         )
     except OSError as error:
@@ -215,10 +215,11 @@ def _layer_name(name: str | None, index: int) -> str:
     return f"layer {index}" if name is None or name.isdigit() else name
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReportError(f"{path} must hold one JSON object: {error}") from error
     if not isinstance(value, dict):
         raise ReportError(f"{path} must hold one JSON object, not a {type(value).__name__}")

@@ -22,6 +22,10 @@ class Series:
     dashed: bool = False
     marks: bool = False
     line: bool = True
+    rule: bool = False  # a level over the whole width: x is set when the width is known
+    whiskers: bool = False  # low and high as bars at each point instead of a band
+    spread: bool = False  # low and high are a spread around y that a read-out should tell
+    labels: Sequence[str | None] = ()  # words for single points
 
 
 def thin(x: Sequence[float], y: Values, limit: int) -> tuple[list[float], list[float | None]]:

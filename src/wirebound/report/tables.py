@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .markup import Child, Html, fragment, tag
@@ -16,21 +16,22 @@ def table(
     head: Sequence[Child],
     rows: Sequence[Sequence[Child]],
     *,
-    texts: int = 1,
+    texts: int | Collection[int] = 1,
     foot: Sequence[Child] = (),
 ) -> Html:
-    """A table that scrolls by itself when narrow; the first `texts` columns hold words, not numbers."""
+    """A table that scrolls by itself when narrow; the first `texts` columns, or those named, hold words, not numbers."""
+    words = range(texts) if isinstance(texts, int) else texts
 
     def line(cells: Sequence[Child]) -> Html:
         first = tag("th", cells[0], scope="row")
         rest = [
-            tag("td", cell, class_=None if index < texts else "number")
+            tag("td", cell, class_=None if index in words else "number")
             for index, cell in enumerate(cells[1:], 1)
         ]
         return tag("tr", first, *rest)
 
     heads = [
-        tag("th", cell, scope="col", class_=None if index < texts else "number")
+        tag("th", cell, scope="col", class_=None if index in words else "number")
         for index, cell in enumerate(head)
     ]
     body = tag(
@@ -114,7 +115,7 @@ def settings(name: str, values: Mapping[str, Any]) -> Html | None:
     if not values:
         return None
     items = [tag("div", tag("dt", key), tag("dd", _plain(value))) for key, value in sorted(values.items())]
-    return fragment(tag("h4", name), tag("dl", *items, class_="settings"))
+    return fragment(tag("h4", name) if name else None, tag("dl", *items, class_="settings"))
 
 
 def bar(fraction: float | None) -> Html | None:

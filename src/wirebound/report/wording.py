@@ -25,14 +25,15 @@ DATA = {"mnist": "MNIST", "fashionmnist": "Fashion-MNIST", "cifar10": "CIFAR-10"
 
 def method_name(method: str) -> str:
     """As the paper writes it; a method not known here keeps the name it has in the run."""
-    return METHODS.get(_plain(method), method)
+    return METHODS.get(plain_name(method), method)
 
 
 def data_name(data: str) -> str:
-    return DATA.get(_plain(data), data)
+    return DATA.get(plain_name(data), data)
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """A name without its spelling: deep_r, Deep-R and DEEP R are one."""
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 

@@ -22,10 +22,10 @@ from wirebound.train.models import build_method, build_model, build_optimizer
 from wirebound.train.record import RunFolder
 from wirebound.train.resume import check_same_run, load_checkpoint, load_finished
 from wirebound.train.run_state import RunState
-from wirebound.train.running import WINDOWS, Examples, Listener, Progress, Run, evaluate
+from wirebound.train.running import WINDOWS, Examples, Listener, Progress, Recorder, Run, evaluate
 from wirebound.train.summary import model_card, summarise
 
-__all__ = ["WINDOWS", "Listener", "Progress", "RunResult", "choose_engine", "evaluate", "train"]
+__all__ = ["WINDOWS", "Listener", "Progress", "Recorder", "RunResult", "choose_engine", "evaluate", "train"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ def train(
     overwrite: bool = False,
     resume: bool = False,
     listener: Listener | None = None,
+    recorder: Recorder | None = None,
 ) -> RunResult:
     """Train as the settings say. With ``out``, leave a run folder there.
 
@@ -69,6 +70,7 @@ def train(
         resume: go on from the last checkpoint of a run with these settings; where there is none, begin. The result is
             that of a run which was never interrupted, bit for bit. A finished run is returned as it is.
         listener: is told after each window and each epoch.
+        recorder: gets every record of ``metrics.jsonl`` as it comes, as (kind, values); see ``train/tensorboard.py``.
 
     In a process group, all ranks call this, and rank 0 writes and evaluates.
     """
@@ -92,7 +94,7 @@ def train(
     engine = choose_engine(config, model, method, data)
     state = RunState(method.layer_active())
     kind = Run if rank() == 0 else Follower
-    run = kind(config, model, method, engine, examples, state, folder, listener)
+    run = kind(config, model, method, engine, examples, state, folder, listener, recorder if rank() == 0 else None)
     if rank() > 0:
         follow(run, start)
         return RunResult({}, model, None)
@@ -102,7 +104,7 @@ def train(
     with StopRequest() as stop, folder:
         if resume:
             lead(folder)
-            run.continue_from(load_checkpoint(folder, config, method, engine.name, run.per_epoch))
+            run.continue_from(load_checkpoint(folder, config, method, engine.name, run.per_epoch, run.observer))
         folder.write_json("config.json", config.as_dict())
         run.go(stop)
         summary = _summary(run)

@@ -13,6 +13,7 @@ from torch import nn
 from wirebound.checkpoint import CheckpointError, load
 from wirebound.methods import Method
 from wirebound.train.config import ConfigError, TrainConfig, make_config, read_settings
+from wirebound.train.observe import Observer
 from wirebound.train.record import RunFolder, RunFolderError
 from wirebound.train.run_state import RunState, read_state
 
@@ -49,14 +50,19 @@ def check_same_run(config: TrainConfig, out: Path) -> None:
 
 
 def load_checkpoint(
-    folder: RunFolder, config: TrainConfig, method: Method, engine: str, per_epoch: int
+    folder: RunFolder,
+    config: TrainConfig,
+    method: Method,
+    engine: str,
+    per_epoch: int,
+    observer: Observer | None = None,
 ) -> RunState | None:
     """Put the last checkpoint of a run into its objects; None if it never came to one."""
     if not folder.checkpoint.exists():
         return None
     found = load(folder.checkpoint, method=method)
     extra = found.extra
-    if not isinstance(extra, dict) or set(extra) != {"run", "config", "engine"}:
+    if not isinstance(extra, dict) or set(extra) != {"run", "config", "engine", "observed"}:
         raise CheckpointError(f"{folder.checkpoint} was not written by wirebound train")
     settings = {name: value for name, value in config.as_dict().items() if name not in FREE}
     if extra["config"] != settings:
@@ -70,13 +76,15 @@ def load_checkpoint(
     state = read_state(extra["run"], len(method.shapes), config.epochs, per_epoch)
     if (state.epoch - 1) * per_epoch + state.taken != method.steps:
         raise CheckpointError(f"{folder.checkpoint} must stand at step {method.steps} of the run")
+    if observer is not None:
+        observer.load(extra["observed"], state.epoch - 1)
     return state
 
 
-def checkpoint_extra(config: TrainConfig, engine: str, state: RunState) -> dict[str, Any]:
+def checkpoint_extra(config: TrainConfig, engine: str, state: RunState, observer: Observer) -> dict[str, Any]:
     """What a checkpoint of a run holds beside the method's own state."""
     settings = {name: value for name, value in config.as_dict().items() if name not in FREE}
-    return {"run": state.as_dict(), "config": settings, "engine": engine}
+    return {"run": state.as_dict(), "config": settings, "engine": engine, "observed": observer.state()}
 
 
 def load_finished(folder: RunFolder, model: nn.Module) -> dict[str, Any]:

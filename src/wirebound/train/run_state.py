@@ -32,6 +32,10 @@ class RunState:
     seconds: float = 0.0  # of all sittings
     training_seconds: float = 0.0
     metrics: int = 0  # bytes of metrics.jsonl
+    layer_active: list[int] = field(default_factory=list)  # of each layer when the last window was recorded
+
+    def __post_init__(self) -> None:
+        self.layer_active = self.layer_active or list(self.initial)
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -45,6 +49,8 @@ def read_state(stored: Any, layers: int, epochs: int, per_epoch: int) -> RunStat
     if not isinstance(initial, list) or len(initial) != layers or not all(type(n) is int and n >= 0 for n in initial):
         raise CheckpointError(f"the state of the run must have first counts of {layers} layers")
     found: RunState = _filled(RunState(initial), {**stored, "initial": initial}, "run")
+    if len(found.layer_active) != layers:
+        raise CheckpointError(f"the state of the run must have the last counts of {layers} layers")
     if not (1 <= found.epoch <= epochs + 1 and 0 <= found.taken < per_epoch + 1):
         raise CheckpointError(f"the run must stand in one of {epochs} epochs of {per_epoch} steps")
     for tally in (found.window, found.whole):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,11 +14,12 @@ from torch import Tensor, nn
 
 from wirebound.checkpoint import CheckpointError, save
 from wirebound.methods import Method
-from wirebound.nn.part import SparseLayer, sparse_layers, wirings
+from wirebound.nn.part import wirings
 from wirebound.train.config import TrainConfig
 from wirebound.train.diagnose import broken_parameter, where_not_finite
 from wirebound.train.engine import DivergedError, Engine, data_order
 from wirebound.train.interrupt import Interrupted, StopRequest
+from wirebound.train.observe import Observer
 from wirebound.train.record import RunFolder
 from wirebound.train.resume import checkpoint_extra
 from wirebound.train.run_state import RunState
@@ -42,6 +44,7 @@ class Progress:
 
 
 Listener = Callable[[Progress], None]
+Recorder = Callable[[str, Mapping[str, Any]], None]  # gets what goes into metrics.jsonl, as it comes: (kind, values)
 
 
 @torch.no_grad()
@@ -78,12 +81,14 @@ class Run:
     state: RunState
     folder: RunFolder | None
     listener: Listener | None
+    recorder: Recorder | None = None
 
     def __post_init__(self) -> None:
         self.per_epoch = -(-self.examples.count // self.config.batch_size)
         self.steps = self.per_epoch * self.config.epochs
         self.window = max(1, self.steps // WINDOWS)
         self.engine.on_nan = self.config.on_nan
+        self.observer = Observer(self.method)
         self._kept_at = self._clock = time.perf_counter()
         self._kept_step = 0
 
@@ -141,9 +146,19 @@ class Run:
         for skip in part.skipped:
             self._metric("skipped", step=skip.step, where=skip.where)
         if state.taken % self.window == 0 or state.taken == self.per_epoch:
-            self._metric("window", **state.window.as_record())
+            self._metric("window", **state.window.as_record(), deaths=self._deaths())
             state.window = Tally()
         self._tell(part.loss, None)
+
+    def _deaths(self) -> list[int] | None:
+        """Of each layer in the window that ends here: who was born and is not there any more, and who else is gone.
+        None where a method does not count those that are born."""
+        before, now = self.state.layer_active, self.method.layer_active()
+        self.state.layer_active = now
+        if not self.method.counts_newborns:
+            return None
+        born = self.state.window.newborns
+        return [new - (b - a) for new, a, b in zip(born, before, now, strict=True)]
 
     def _end_epoch(self, lr: float) -> None:
         state, model = self.state, self.model
@@ -207,7 +222,7 @@ class Run:
         self.measure()
         self.state.metrics = self.folder.position()
         # The loop draws nothing from torch's generator, so its state is no part of the run.
-        extra = checkpoint_extra(self.config, self.engine.name, self.state)
+        extra = checkpoint_extra(self.config, self.engine.name, self.state, self.observer)
         save(self.folder.checkpoint, method=self.method, extra=extra, random_state=False)
 
     def _check_finite(self) -> None:
@@ -234,13 +249,15 @@ class Run:
     def _metric(self, kind: str, **values: object) -> None:
         if self.folder is not None:
             self.folder.metric(kind, **values)
+        if self.recorder is not None:
+            self.recorder(kind, values)
 
     def _record_wiring(self, epoch: int, step: int) -> None:
-        """How many connections leave each input: the picture of where the network looks."""
-        first: tuple[str, SparseLayer] | None = next(sparse_layers(self.model), None)
-        if first is not None:
-            inputs = first[1].wiring.layer_inputs(first[1].part)
-            self._metric("wiring", epoch=epoch, step=step, inputs=inputs, shape=list(self.examples.shape))
+        """Where the connections are and how old; with the inputs, the picture of where the network looks."""
+        if self.folder is not None:
+            seen = self.observer.look(epoch)
+            if seen is not None:
+                self._metric("wiring", epoch=epoch, step=step, shape=list(self.examples.shape), **seen)
 
     def _tell(self, loss: float, accuracy: float | None) -> None:
         if self.listener is not None:

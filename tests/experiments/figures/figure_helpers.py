@@ -56,7 +56,7 @@ class MarkPart(Part):
 
     def plot(self, scale, seeds, done):
         good = done.of(self.jobs(scale, seeds)[:-1])
-        value = sum(s["test_accuracy"] for s in good) / len(good)
+        value = sum(s["test_accuracy"] for s in good) / max(1, len(good))
         found = finding(scale, "it is above 80 %", "80 %", f"{value:.2f}", seeds, value > 0.8)
         return Drawn(findings=[found], runs=self.jobs(scale, seeds))
 

@@ -121,14 +121,17 @@ def test_fig6_counts_newborns_of_each_layer(tmp_path):
 
 
 def test_runs_are_shared_between_figures():
-    folders = {name: {job.folder: job for job in FIGURES[name].jobs(Scale.FITTED, 3)} for name in ("fig1a", "fig3", "fig5", "fig6")}
+    names = ("fig1a", "fig1b", "fig2", "fig3", "fig5", "fig6")
+    folders = {name: {job.folder: job for job in FIGURES[name].jobs(Scale.FITTED, 3)} for name in names}
     assert set(folders["fig5"]) < set(folders["fig3"])
+    assert all(len(set(folders[name]) & set(folders["fig3"])) >= 4 for name in ("fig1b", "fig2"))
     for name, jobs in folders.items():
         for other in folders.values():
             assert all(jobs[folder] == other[folder] for folder in jobs if folder in other), name
-    dense = {f for jobs in folders.values() for f, job in jobs.items() if job.config.method not in ("deep-r", "fixed")}
+    mnist = {f: job for jobs in folders.values() for f, job in jobs.items() if f.startswith("mnist/")}
+    dense = [f for f, job in mnist.items() if job.config.method not in ("deep-r", "fixed")]
     assert len(dense) <= 45  # they take about a minute each
-    assert all(job.config.batch_size == 10 and not job.config.bias and job.config.lr == 0.05 for job in folders["fig3"].values())
+    assert all(job.config.batch_size == 10 and not job.config.bias and job.config.lr == 0.05 for job in mnist.values())
 
 
 def test_full_repeats_the_scans_for_every_seed():
@@ -143,7 +146,7 @@ def shared(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", list(FIGURES))
-def test_every_figure_runs(name, shared, monkeypatch):
+def test_every_figure_runs(name, shared, monkeypatch, loaded, stripes):
     monkeypatch.setattr(mnist_jobs, "EPOCHS", 1)  # of the methods that store whole matrices
     monkeypatch.setattr(theory, "STEP_SIZES", (0.08, 0.04))
     monkeypatch.setattr(fig4, "_EPOCHS", {Scale.QUICK: 3})
@@ -163,6 +166,6 @@ def test_every_figure_runs(name, shared, monkeypatch):
 
 def test_nothing_is_lost_without_runs(tmp_path):
     """All runs of a figure may diverge; what is left is empty, not wrong."""
-    for name in ("fig1a", "fig3", "fig4", "fig5", "fig6"):
+    for name in ("fig1a", "fig1b", "fig2", "fig3", "fig4", "fig5", "fig6"):
         drawn = FIGURES[name].plot(Scale.FITTED, 2, Outcomes(tmp_path, {}, {"x": "diverged"}))
         assert all(found["holds"] is None for found in drawn.findings)

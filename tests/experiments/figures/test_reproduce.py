@@ -39,6 +39,22 @@ def test_finished_runs_are_not_repeated_and_what_diverges_is_noted(tmp_path):
     assert more["seeds"] == 3
 
 
+def test_only_what_is_finished_is_drawn_when_asked(tmp_path):
+    marks = tmp_path / "marks"
+    figure = mark_figure(marks)
+    empty = reproduce(figure, Scale.FITTED, None, tmp_path / "out", 1, _quiet, finished=True)
+    assert not marks.exists()
+    assert "made/good-s0" in empty["missing"]
+    assert empty["runs"] == []
+    reproduce(figure, Scale.FITTED, 1, tmp_path / "out", 1, _quiet)
+    before = marks.read_text()
+    some = reproduce(figure, Scale.FITTED, 2, tmp_path / "out", 1, _quiet, finished=True)
+    assert marks.read_text() == before
+    assert some["runs"] == ["runs/made/good-s0"]
+    assert some["missing"] == ["made/bad", "made/good-s1"]
+    assert "2 of its runs are still missing" in some["scale_note"]
+
+
 def test_a_diverging_training_does_not_lose_the_others(tmp_path):
     jobs = [digits_job("bad", lr=1e30), digits_job("good")]
     said = []

@@ -26,7 +26,7 @@ def assemble(figure: Figure, scale: Scale, seeds: int, done: Outcomes) -> dict[s
         "paper": figure.paper,
         "claim": figure.claim,
         "scale": scale.value,
-        "scale_note": figure.notes[scale],
+        "scale_note": figure.notes[scale] + _missing(done),
         "seeds": seeds,
         "command": command(figure.name, scale, seeds),
         "settings": drawn.settings,
@@ -35,6 +35,7 @@ def assemble(figure: Figure, scale: Scale, seeds: int, done: Outcomes) -> dict[s
         "findings": drawn.findings,
         "runs": [f"runs/{folder}" for folder in shown[:_MOST_RUNS]],
         "diverged": dict(done.lost),
+        "missing": list(done.missing),
     }
 
 
@@ -50,6 +51,10 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     return [_rounded(item) for item in value] if isinstance(value, list) else value
+
+
+def _missing(done: Outcomes) -> str:
+    return f" ({len(done.missing)} of its runs are still missing)" if done.missing else ""
 
 
 def _lost(done: Outcomes) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wirebound.experiments.figures import mnist_jobs as mnist
@@ -166,7 +166,7 @@ def accuracy_points(groups: Sequence[Sequence[Summary]]) -> list[dict[str, Any]]
     return sorted(found, key=lambda p: p["x"])
 
 
-def over_iterations(id: str, title: str, shown: dict[str, list[TrainJob]], done: Outcomes) -> dict[str, Any]:
+def over_iterations(id: str, title: str, shown: Mapping[str, Sequence[Job]], done: Outcomes) -> dict[str, Any]:
     """Test accuracy after each epoch, against the number of parameter updates."""
     return lines(
         id,
@@ -175,7 +175,7 @@ def over_iterations(id: str, title: str, shown: dict[str, list[TrainJob]], done:
         axis("test accuracy", percent=True),
         [
             series(method, curve_over_seeds([
-                [(r["step"], r["test_accuracy"]) for r in done.metrics(job, "epoch")] for job in done.ended(jobs)
+                [(r["step"], r["test_accuracy"]) for r in done.metrics(job, "epoch") if "test_accuracy" in r] for job in done.ended(jobs)
             ]))
             for method, jobs in shown.items()
         ],

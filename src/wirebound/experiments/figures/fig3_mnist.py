@@ -49,7 +49,7 @@ class MnistComparison(Part):
             "MNIST: connectivity over iterations, of the network of each method whose end is nearest to 2.5 %",
             axis("iteration"),
             axis("connectivity", "log", percent=True),
-            [series(job.config.method, _connectivity(job, done)) for job in examples],
+            [series(job.config.method, connectivity_curve(job, done)) for job in examples],
         )
         settings = dict(mnist.SETTINGS)
         settings["pruning"] = "weight decay × quality factor as in fig5"
@@ -73,7 +73,7 @@ def _final(summary: dict[str, Any]) -> float:
     return sum(layer["final"] for layer in summary["layers"]) / summary["possible"]  # type: ignore[no-any-return]
 
 
-def _connectivity(job: TrainJob, done: Outcomes) -> list[dict[str, Any]]:
+def connectivity_curve(job: Job, done: Outcomes) -> list[dict[str, Any]]:
     """The most connections in each window, the start included."""
     summary = done.summaries[job.folder]
     possible = summary["possible"]

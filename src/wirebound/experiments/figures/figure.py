@@ -28,6 +28,7 @@ class Outcomes:
     runs: Path  # DIR/runs
     summaries: Mapping[str, Summary]
     lost: Mapping[str, str]
+    missing: Sequence[str] = ()  # not run yet
 
     def of(self, jobs: Sequence[Job]) -> list[Summary]:
         """Summaries of those among ``jobs`` that ended."""

@@ -9,8 +9,9 @@ from typing import Any
 
 from wirebound.experiments.figures.experiment import assemble, read_experiments, write_experiment, write_text
 from wirebound.experiments.figures.figure import Figure, Outcomes, Scale
+from wirebound.experiments.figures.job import Job
 from wirebound.experiments.figures.results_text import results_text
-from wirebound.experiments.figures.runner import Say, run_jobs
+from wirebound.experiments.figures.runner import Say, find_finished, run_jobs
 from wirebound.train.config import ConfigError
 from wirebound.train.record import RunFolderError
 
@@ -46,15 +47,27 @@ def default_seeds(figure: Figure, scale: Scale) -> int:
     return 1 if scale is Scale.QUICK else figure.seeds
 
 
-def reproduce(figure: Figure, scale: Scale, seeds: int | None, out: Path, workers: int, say: Say) -> dict[str, Any]:
-    """Run what is left of a figure and write its experiment; returns it."""
+def reproduce(
+    figure: Figure, scale: Scale, seeds: int | None, out: Path, workers: int, say: Say, *, finished: bool = False
+) -> dict[str, Any]:
+    """Run what is left of a figure and write its experiment; returns it. ``finished``: begin no run."""
     count = seeds or default_seeds(figure, scale)
     runs = out / "runs"
-    done = run_jobs(figure.jobs(scale, count), runs, workers, say)
+
+    def outcomes(jobs: Sequence[Job]) -> Outcomes:
+        if not finished:
+            return run_jobs(jobs, runs, workers, say)
+        found = find_finished(jobs, runs)
+        missing = {job.folder for job in jobs} - set(found)
+        say(f"{len(found)} runs are finished, {len(missing)} are missing")
+        return Outcomes(runs, found, {}, tuple(sorted(missing)))
+
+    done = outcomes(figure.jobs(scale, count))
     later = figure.later(scale, count, done)
     if later:
-        more = run_jobs(later, runs, workers, say)
-        done = Outcomes(runs, {**done.summaries, **more.summaries}, {**done.lost, **more.lost})
+        more = outcomes(later)
+        summaries, lost = {**done.summaries, **more.summaries}, {**done.lost, **more.lost}
+        done = Outcomes(runs, summaries, lost, (*done.missing, *more.missing))
     experiment = assemble(figure, scale, count, done)
     write_experiment(experiment, out / figure.name)
     return experiment

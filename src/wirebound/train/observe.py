@@ -1,0 +1,137 @@
+"""What a wiring looks like at the end of an epoch: where its connections are, and how old they are.
+
+Everything is found from the positions of the connections, once an epoch, so a step costs nothing. What is recorded is
+small: counts of rows and columns, pooled where there are many, and a histogram of ages.
+
+Ages are whole epochs. A connection is as old as the number of epochs since it was first there at the end of one and at
+the end of every one after it; before the first step all are of epoch 0. One that died and came back between two ends
+of epochs is taken for one that stayed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wirebound.checkpoint import CheckpointError
+from wirebound.methods import Method
+from wirebound.wiring import LayerShape
+
+BINS = 128  # of rows, and of columns
+_FINE = 16  # ages below this have a bin each; above, eight bins for each doubling
+
+
+def pool(counts: Tensor) -> tuple[list[int], int]:
+    """Counts added up in groups of neighbours, as small as makes at most ``BINS`` of them; the size of a group.
+
+    The last group may be smaller.
+    """
+    size = max(1, -(-counts.numel() // BINS))
+    if size == 1:
+        return counts.tolist(), 1
+    padded = torch.nn.functional.pad(counts, (0, -counts.numel() % size))
+    return padded.view(-1, size).sum(1).tolist(), size
+
+
+def age_bins(oldest: int) -> list[int]:
+    """The lowest age of each bin, for ages 0 .. ``oldest``: 0, 1, ... 15, 16, 18, ... 30, 32, 36, ..."""
+    edges, start = list(range(_FINE)), _FINE
+    while start <= oldest:
+        edges += range(start, 2 * start, start // 8)
+        start *= 2
+    return [edge for edge in edges if edge <= oldest]
+
+
+class Observer:
+    """Looks at a method's connections at the end of each epoch, and remembers since when each is there."""
+
+    def __init__(self, method: Method) -> None:
+        self.method = method
+        self.positions: list[Tensor] = []  # of each layer at the last look, sorted
+        self.births: list[Tensor] = []  # the epoch in which each was first seen
+
+    def look(self, epoch: int) -> dict[str, Any] | None:
+        """The record of this epoch; None where nothing can be wired otherwise, because all connections are there."""
+        positions = self.method.layer_positions()
+        if positions is None:
+            return None
+        self.births = self._births(positions, epoch)
+        self.positions = positions
+        layers, inputs = [], None
+        for shape, places in zip(self.method.shapes, positions, strict=True):
+            columns = torch.bincount(places // shape.n_out, minlength=shape.n_in)
+            inputs = columns.tolist() if inputs is None else inputs
+            layers.append({"name": shape.name, **_marginals(shape, places, columns)})
+        return {"inputs": inputs or [], "layers": layers, "ages": self._ages(epoch)}
+
+    def _births(self, positions: list[Tensor], epoch: int) -> list[Tensor]:
+        if not self.positions:
+            return [torch.full(places.shape, epoch, dtype=torch.int32) for places in positions]
+        births = []
+        for now, before, born in zip(positions, self.positions, self.births, strict=True):
+            fresh = torch.full(now.shape, epoch, dtype=torch.int32)
+            if before.numel():
+                at = torch.searchsorted(before, now).clamp_(max=before.numel() - 1)
+                fresh = torch.where(before[at] == now, born[at], fresh)
+            births.append(fresh)
+        return births
+
+    def _ages(self, epoch: int) -> dict[str, Any]:
+        edges = age_bins(epoch)
+        starts = torch.tensor(edges, dtype=torch.int32)
+        counts = []
+        for born in self.births:
+            bins = torch.bucketize(epoch - born, starts, right=True) - 1
+            counts.append(torch.bincount(bins, minlength=len(edges)).tolist())
+        first = [int((born == 0).sum()) for born in self.births]
+        return {"from": edges, "layers": counts, "since_start": first}
+
+    # State
+
+    def state(self) -> dict[str, list[Tensor]]:
+        return {"positions": self.positions, "births": self.births}
+
+    def load(self, stored: Any, epoch: int) -> None:
+        """Take over what a checkpoint holds, if it can be of these layers and of epochs up to ``epoch``."""
+        names = ("positions", "births")
+        if not isinstance(stored, dict) or set(stored) != set(names):
+            raise CheckpointError("what was seen of the wiring must be positions and births")
+        lists = [stored[name] for name in names]
+        if any(not isinstance(part, list) or len(part) not in (0, len(self.method.shapes)) for part in lists):
+            raise CheckpointError(f"what was seen of the wiring must be of {len(self.method.shapes)} layers")
+        for shape, places, born in itertools.zip_longest(self.method.shapes if lists[0] else (), *lists):
+            _require(shape, places, born, epoch)
+        self.positions, self.births = lists
+
+
+def _marginals(shape: LayerShape, places: Tensor, columns: Tensor) -> dict[str, Any]:
+    rows, row_group = pool(torch.bincount(places % shape.n_out, minlength=shape.n_out))
+    pooled, column_group = pool(columns)
+    return {
+        "shape": [shape.n_out, shape.n_in],
+        "rows": rows,
+        "row_group": row_group,
+        "columns": pooled,
+        "column_group": column_group,
+    }
+
+
+def _require(shape: LayerShape | None, places: Any, born: Any, epoch: int) -> None:
+    good = (
+        shape is not None
+        and isinstance(places, Tensor)
+        and isinstance(born, Tensor)
+        and places.dtype == torch.int64
+        and born.dtype == torch.int32
+        and places.dim() == born.dim() == 1
+        and places.shape == born.shape
+    )
+    if good and places.numel():
+        assert shape is not None
+        in_order = bool((places[1:] > places[:-1]).all()) and int(places[0]) >= 0 and int(places[-1]) < shape.possible
+        good = in_order and int(born.min()) >= 0 and int(born.max()) <= epoch
+    if not good:
+        raise CheckpointError("what was seen of the wiring must be sorted positions and an epoch for each")
