@@ -19,7 +19,8 @@ def test_a_figure_from_the_command_line(tmp_path, capsys):
     assert "2 runs, 0 of them finished before" in printed
     assert "not decided: the formal chain" in printed
     assert "RESULTS.md" in printed
-    assert f"wirebound report {tmp_path / 'out'}" in printed
+    assert f"page: {tmp_path / 'out' / 'page.html'}" in printed
+    assert "The stationary law" in (tmp_path / "out" / "page.html").read_text()
     assert main(["reproduce", "theory", "--quick", "--resume", *out]) == 0
     assert "2 runs, 2 of them finished before" in capsys.readouterr().out
     results = (tmp_path / "out" / "RESULTS.md").read_text()
