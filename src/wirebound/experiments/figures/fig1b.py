@@ -6,10 +6,9 @@ from typing import Any
 
 from wirebound.experiments.figures import cifar_jobs as cifar
 from wirebound.experiments.figures.charts import axis, finding, lines, rule, series
-from wirebound.experiments.figures.curves import mean_of_key
-from wirebound.experiments.figures.fig1a import accuracy_points, accuracy_table, over_iterations
 from wirebound.experiments.figures.figure import Drawn, Figure, Outcomes, Part, Scale
 from wirebound.experiments.figures.job import Job
+from wirebound.experiments.figures.measure import ACCURACY
 from wirebound.experiments.figures.task_job import TaskJob, affordable, difference
 
 _CLOSE = 0.02  # of accuracy: what counts as close to the fully connected network
@@ -34,8 +33,8 @@ class CifarAccuracy(Part):
 
     def plot(self, scale: Scale, seeds: int, done: Outcomes) -> Drawn:
         runs = self.runs(scale, seeds)
-        points = {m: accuracy_points([done.of(jobs) for jobs in groups.values()]) for m, groups in runs.items() if m != "dense"}
-        dense = mean_of_key(done.of(runs["dense"][1.0]), "test_accuracy")
+        points = {m: ACCURACY.points([done.of(jobs) for jobs in groups.values()]) for m, groups in runs.items() if m != "dense"}
+        dense = ACCURACY.mean(done.of(runs["dense"][1.0]))
         against = lines(
             "accuracy",
             "Test accuracy against connectivity (soft-DEEP R: the highest ever met)",
@@ -47,8 +46,8 @@ class CifarAccuracy(Part):
         title = f"Test accuracy over iterations (budgets {100 * cifar.LEVELS[0]:g} %)"
         return Drawn(
             settings=dict(cifar.SETTINGS),
-            charts=[against, over_iterations("iterations", title, shown, done)],
-            tables=[accuracy_table(points, dense)],
+            charts=[against, ACCURACY.over_iterations("iterations", title, shown, done)],
+            tables=[ACCURACY.table(points, dense)],
             findings=self.findings(scale, runs, done),
             runs=[jobs[0] for jobs in shown.values()],
         )
@@ -57,7 +56,7 @@ class CifarAccuracy(Part):
         self, scale: Scale, runs: dict[str, dict[float, list[TaskJob]]], done: Outcomes
     ) -> list[dict[str, Any]]:
         low, high = cifar.LEVELS
-        sparse = mean_of_key(done.of(runs["deep-r"][low]), "test_accuracy")
+        sparse = ACCURACY.mean(done.of(runs["deep-r"][low]))
         found = []
         if sparse is not None:
             claim = f"CIFAR-10: DEEP R reaches 84.1 % at {100 * low:g} % connectivity"
@@ -65,13 +64,13 @@ class CifarAccuracy(Part):
             holds = sparse.value >= _FIGURE - 0.0005 if full else None
             note = None if full else "the paper's figure is after 2,558 epochs: not decided by a short run"
             found.append(finding(scale, claim, "84.1 %", sparse.percent(), sparse.count, holds, note))
-        gap = difference(done, runs["dense"][1.0], runs["deep-r"][high], "test_accuracy")
+        gap = difference(done, runs["dense"][1.0], runs["deep-r"][high], ACCURACY.key)
         if gap is not None:
             claim = f"CIFAR-10: DEEP R at {100 * high:g} % is close to the fully connected network"
             ours = f"{gap.percent()} below"
             note = f"read as: less than {100 * _CLOSE:g} % below"
             found.append(finding(scale, claim, "close", ours, gap.count, gap.value < _CLOSE, note))
-        gain = difference(done, runs["deep-r"][low], runs["fixed"][low], "test_accuracy")
+        gain = difference(done, runs["deep-r"][low], runs["fixed"][low], ACCURACY.key)
         if gain is not None:
             claim = f"CIFAR-10: DEEP R at {100 * low:g} % is better than fixed connectivity"
             note = "read as: better in every seed, each beside the same seed"
