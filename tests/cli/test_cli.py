@@ -83,7 +83,7 @@ def test_the_command_itself_has_help():
     assert "First steps" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["train", "report", "export", "refine", "data", "info", "demo", "bench", "sweep", "completion"])
+@pytest.mark.parametrize("command", ["train", "report", "export", "refine", "data", "info", "demo", "bench", "sweep", "reproduce", "completion"])
 def test_every_command_has_help(command):
     done = _run(command, "--help")
     assert done.returncode == 0

@@ -28,6 +28,7 @@ def test_a_script_names_commands_settings_and_values(shell):
         (["wirebound", "train", "--preset", "rec"], {"recommended"}),
         (["wirebound", "train", "--data", "di"], {"digits"}),
         (["wirebound", "data", "ver"], {"verify"}),
+        (["wirebound", "reproduce", "fig1"], {"fig1a"}),
     ],
 )
 def test_bash_completes(words, wanted, tmp_path):

@@ -14,7 +14,7 @@ from torch import nn
 
 import wirebound as wb
 from wirebound.data import Batch, SequenceDataset
-from wirebound.experiments import phoneme_run, phonemes
+from wirebound.experiments import phonemes, task_run
 from wirebound.experiments.phoneme_config import PhonemeConfig
 from wirebound.experiments.phoneme_model import TwoWayLSTM, dense_model, frame_errors, frame_loss, reverse, sparse_model
 from wirebound.report.runs import read_run
@@ -25,13 +25,12 @@ METHODS = [
     pytest.param(["--method", "dense"], id="dense"),
     pytest.param(["--method", "deep-r", "--connectivity", "0.3", "--l1", "0.01"], id="deep-r"),
     pytest.param(["--method", "fixed", "--budget", "300"], id="fixed"),
+    pytest.param(["--method", "soft-deep-r", "--connectivity", "0.3", "--l1", "0.01"], id="soft-deep-r"),
+    pytest.param(["--method", "l1-shrinkage", "--l1", "0.01"], id="l1-shrinkage"),
+    pytest.param(["--method", "pruning", "--connectivity", "0.3"], id="pruning"),
+    pytest.param(["--method", "set", "--connectivity", "0.3"], id="set"),
+    pytest.param(["--method", "rigl", "--connectivity", "0.3"], id="rigl"),
 ]
-
-
-@pytest.fixture
-def loaded(corpus: SequenceDataset, monkeypatch: pytest.MonkeyPatch) -> SequenceDataset:
-    monkeypatch.setattr(phoneme_run, "load_sequences", lambda name, path, partial: corpus)
-    return corpus
 
 
 def test_two_passes_are_one_packed_pass() -> None:
@@ -125,7 +124,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
     settings = [*arguments, *SMALL, "--epochs", "3", "--out"]
     assert phonemes.main([*settings, str(tmp_path / "whole")]) == 0
     steps = {"left": 8}  # of 6 in an epoch: the second epoch is cut
-    real = phoneme_run._step
+    real = task_run._step
 
     def failing(*given: object) -> object:
         steps["left"] -= 1
@@ -133,10 +132,10 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
             raise KeyboardInterrupt
         return real(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(phoneme_run, "_step", failing)
+    monkeypatch.setattr(task_run, "_step", failing)
     with pytest.raises(KeyboardInterrupt):
         phonemes.main([*settings, str(tmp_path / "cut")])
-    monkeypatch.setattr(phoneme_run, "_step", real)
+    monkeypatch.setattr(task_run, "_step", real)
     assert not (tmp_path / "cut").exists()
     assert phonemes.main([*settings, str(tmp_path / "cut"), "--resume", "--seed", "5"]) == 2  # another run
     assert phonemes.main([*settings, str(tmp_path / "cut"), "--resume"]) == 0
@@ -171,7 +170,7 @@ def test_the_same_seed_gives_the_same_run(loaded: SequenceDataset, tmp_path: Pat
         ({"method": "dense", "lr": 0.0}, r"lr \(=0.0\) must be a finite number > 0"),
         ({"method": "dense", "l1": math.nan}, r"l1 \(=nan\)"),
         ({"method": "dense", "validation": 0.0}, r"validation \(=0.0\) must be in \(0, 1\)"),
-        ({"method": "dense", "epochs": 0}, r"epochs \(=0\) must be at least 1"),
+        ({"method": "dense", "epochs": 0}, r"epochs \(=0\) must be a finite number >= 1"),
         ({"method": "dense", "seed": -1}, r"seed \(=-1\)"),
     ],
 )

@@ -12,7 +12,8 @@ from torch import Tensor, nn, optim
 from wirebound.checkpoint.errors import CheckpointError
 from wirebound.checkpoint.tree import described, difference
 
-_SGD, _ADAM = {"momentum_buffer"}, {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
+_AVERAGE = "average"  # a moving average of the weights that rides along (experiments/weight_average.py)
+_SGD, _ADAM = {"momentum_buffer", _AVERAGE}, {"step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", _AVERAGE}
 # Keys that schedulers add to a group; the rest must be there on both sides.
 _ADDED = {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"}
 
@@ -37,7 +38,7 @@ def check_optimizer_state(state: Any, optimizer: optim.Optimizer) -> None:
             _check_names(key, kept, parameters[key], _SGD, set())
         elif type(optimizer) in (optim.Adam, optim.AdamW):
             group = next(g for g in theirs if key in g["params"])
-            needed = _ADAM if group["amsgrad"] else _ADAM - {"max_exp_avg_sq"}
+            needed = _ADAM - {_AVERAGE, *(() if group["amsgrad"] else ("max_exp_avg_sq",))}
             _check_names(key, kept, parameters[key], _ADAM, needed if kept else set())
 
 

@@ -31,6 +31,8 @@ _NEXT: tuple[tuple[type[BaseException], str], ...] = (
 
 def next_step(error: BaseException, command: str) -> str | None:
     """One line of advice, or None where there is nothing to add."""
+    if command == "reproduce" and isinstance(error, RunFolderError):
+        return "another --out, or delete the folder that the error names"
     for kind, text in _NEXT:
         if isinstance(error, kind):
             return text

@@ -42,9 +42,13 @@ def run(options: argparse.Namespace) -> int:
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
     """The script for a parser, which is changed on the way: make one of its own for this."""
+    from wirebound.experiments.figures.registry import FIGURES  # here, because no other command needs the figures
+
     for action in _actions(parser):
         if action.dest == "data" and action.choices is None:
             action.choices = datasets.names()
+        elif action.dest == "figures":
+            action.choices = tuple(FIGURES)
         elif action.type is Path:
             folder = action.dest in ("folders", "out")
             action.complete = shtab.DIRECTORY if folder else shtab.FILE  # type: ignore[attr-defined]

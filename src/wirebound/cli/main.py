@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from wirebound.cli import bench, completion, data, demo, export, info, refine, report, sweep, train
+from wirebound.cli import bench, completion, data, demo, export, info, refine, report, reproduce, sweep, train
 from wirebound.cli.advice import next_step
 from wirebound.data import DataError, DataUnavailable
 from wirebound.distributed import RanksDifferError
@@ -37,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"wirebound {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (train, sweep, refine, demo, report, export, bench, data, info, completion):
+    for module in (train, sweep, refine, reproduce, demo, report, export, bench, data, info, completion):
         module.add_parser(commands)
     _accept_debug(commands)
     return parser

@@ -86,6 +86,11 @@ def dense_model(features: int, hidden: int, classes: int, seed: int) -> PhonemeN
     return model
 
 
+def shares_of(connectivity: float) -> list[float]:
+    """Connectivity of the five matrices; where the paper's multiple is more than all, others take the rest."""
+    return [min(1.0, MULTIPLIERS[kind] * connectivity) for kind in ("ih", "hh", "ih", "hh", "readout")]
+
+
 def sparse_model(
     features: int, hidden: int, classes: int, connectivity: float | None, budget: int | None, seed: int
 ) -> PhonemeNet:
@@ -98,10 +103,7 @@ def sparse_model(
     shapes.append(LayerShape("readout", classes, 2 * hidden))
     possible = sum(shape.possible for shape in shapes)
     p0 = connectivity if connectivity is not None else (budget or 0) / possible
-    multipliers = [MULTIPLIERS[kind] for kind in ("ih", "hh", "ih", "hh", "readout")]
-    # Where the paper's multiple is more than all, the rest is shared out among the others. A share of 0 or less is
-    # left for allocate to refuse, which says why.
-    shares = [min(1.0, multiplier * max(p0, 1e-9)) for multiplier in multipliers]
+    shares = shares_of(max(p0, 1e-9))  # one of 0 or less is left for allocate to refuse, which says why
     sizes = [(shape.n_out, shape.n_in) for shape in shapes]
     counts = allocate([shape.name for shape in shapes], sizes, shares, connectivity, budget)
     wiring = Wiring(shapes, counts, seed=seed)

@@ -13,63 +13,100 @@ multiples of the connectivity, and in that the validation part is made of whole 
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-import sys
-from collections.abc import Sequence
-from pathlib import Path
+import math
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from wirebound.checkpoint import CheckpointError
-from wirebound.data import DataError
+from torch import Tensor, optim
+
+from wirebound.data import load_sequences
+from wirebound.data.sequences import Batch
 from wirebound.experiments.phoneme_config import PhonemeConfig
-from wirebound.experiments.phoneme_run import run
-from wirebound.train.config import ConfigError
-from wirebound.train.engine import DivergedError
-from wirebound.train.interrupt import Interrupted
-from wirebound.train.record import RunFolderError
+from wirebound.experiments.phoneme_model import dense_model, frame_errors, frame_loss, shares_of, sparse_model
+from wirebound.experiments.task_config import build_task_method
+from wirebound.experiments.task_main import main_of
+from wirebound.experiments.task_run import Task
 
-_PARSERS: dict[str, Any] = {"int": int, "float": float, "str": str}
+_EVALUATION_BATCH = 64
 
 
-def parser() -> argparse.ArgumentParser:
-    result = argparse.ArgumentParser(prog="python -m wirebound.experiments.phonemes", description=(__doc__ or "").split("\n")[0])
-    result.add_argument("--out", type=Path, required=True, help="run folder to write")
-    result.add_argument("--overwrite", action="store_true", help="replace the run folder if it exists")
-    result.add_argument("--resume", action="store_true", help="go on from the last epoch of an unfinished run")
-    for setting in dataclasses.fields(PhonemeConfig):
-        kind = str(setting.type).replace(" | None", "")
-        text = setting.metadata["help"] + (f" (default: {setting.default})" if setting.default is not None else "")
-        common = {"dest": setting.name, "help": text.replace("%", "%%"), "default": setting.default}
-        flag = "--" + setting.name.replace("_", "-")
-        if kind == "bool":
-            result.add_argument(flag, action="store_true", **common)
+class PhonemeTask(Task):
+    """Training on padded batches of utterances, the error on held-out speakers, and that of the test."""
+
+    name = "phonemes"
+
+    def __init__(self, config: PhonemeConfig) -> None:
+        self.config: PhonemeConfig = config
+        data = load_sequences(config.data, config.data_path, partial=config.partial)
+        self.data = data.split_validation(config.validation, config.seed)
+        self.input_shape = (self.data.features,)
+        utterances = len(self.data.part("train"))
+        self.per_epoch = math.ceil(min(utterances, config.utterances or utterances) / config.batch_size)
+        sizes = (self.data.features, config.hidden, self.data.classes)
+        if config.plain:
+            model = dense_model(*sizes, seed=config.seed)
         else:
-            result.add_argument(flag, type=_PARSERS[kind], choices=setting.metadata.get("choices"), **common)
-    return result
+            model = sparse_model(*sizes, config.connectivity, config.budget, config.seed)
+        shares = shares_of(config.connectivity or 1.0)
+        self.method = build_task_method(
+            config,
+            model,
+            optim.Adam(model.parameters(), lr=config.lr, eps=config.eps, weight_decay=config.weight_decay),
+            self.steps,
+            l1=[config.l1] * len(shares),
+            noise=[math.sqrt(2 * config.temperature / config.lr)] * len(shares),  # η g = √(2ηT)
+            allocation=shares,
+        )
+
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        order = self.data.order("train", self.config.seed, epoch)[: self.config.utterances]
+        return self.data.batches(self.config.batch_size, order)
+
+    def loss(self, batch: Batch) -> Tensor:
+        return frame_loss(self.method.model(batch.x, batch.lengths), batch.y)
+
+    def measure(self, epoch: int, figures: dict[str, float]) -> dict[str, float | None]:
+        """Validation after every epoch; the test set where its error counts: at a new best, and at the end."""
+        validation, _ = self._evaluate("validation")
+        better = validation < figures.get("best_validation_error", math.inf)
+        tested = better or epoch == self.config.epochs
+        figures["validation_error"] = validation
+        if tested:
+            error, loss = self._evaluate("test")
+            figures |= {"test_accuracy": 1 - error, "test_error": error, "test_loss": loss}
+        if better:
+            figures |= {
+                "best_epoch": epoch,
+                "best_validation_error": validation,
+                "test_error_at_best_validation": figures["test_error"],
+            }
+        names = ("test_error", "test_accuracy", "test_loss")
+        return {"validation_error": validation, **{name: figures[name] if tested else None for name in names}}
+
+    def _evaluate(self, part: str) -> tuple[float, float]:
+        """(share of wrong frames, mean cross-entropy) on a part."""
+        wrong, frames, loss = 0, 0, 0.0
+        utterances = self.data.part(part)[: self.config.test_utterances]
+        for batch in self.data.batches(_EVALUATION_BATCH, utterances):
+            counts = frame_errors(self.method.model, batch)
+            wrong, frames, loss = wrong + counts[0], frames + counts[1], loss + counts[2]
+        return wrong / max(1, frames), loss / max(1, frames)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "data": self.config.data,
+            "evaluated_on": "test",
+            "utterances": {part: len(self.data.part(part)) for part in ("train", "validation", "test")},
+            "classes": self.data.classes,
+        }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = vars(parser().parse_args(arguments))
-    out, overwrite, resume = options.pop("out"), options.pop("overwrite"), options.pop("resume")
-    try:
-        summary = run(PhonemeConfig(**options), out, overwrite=overwrite, resume=resume)
-    except Interrupted as error:
-        print(f"phonemes: {error}", file=sys.stderr)
-        return error.code
-    except (ConfigError, RunFolderError, CheckpointError, DataError, ValueError) as error:
-        print(f"phonemes: {error}", file=sys.stderr)
-        return 2
-    except (DivergedError, OSError) as error:
-        print(f"phonemes: {error}", file=sys.stderr)
-        return 1
-    print(
-        f"test error {100 * summary['test_error_at_best_validation']:.2f} % at the least validation error (epoch"
-        f" {summary['best_epoch']}), {100 * summary['test_error']:.2f} % after the last; {summary['max_active']:,} of"
-        f" {summary['possible']:,} connections; run folder: {out}"
-    )
-    return 0
-
+_RESULT = (
+    "test error {test_error_at_best_validation:.2%} at the least validation error (epoch {best_epoch}),"
+    " {test_error:.2%} after the last"
+)
+main = partial(main_of, "phonemes", __doc__ or "", PhonemeConfig, PhonemeTask, _RESULT)
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -102,7 +102,7 @@ class SoftDeepR(MatrixMethod):
             for ``connectivity`` as the lower bound (with the rates of the first step), or −3α without noise.
         connectivity, budget, allocation: how many connections are active at the start and where, as for
             ``wb.sparsify``; by default 1 %.
-        init, gain: scale of the first weights (``wiring/init.py``).
+        init, gain: scale of the first weights (``wiring/init.py``); the gain may be one for each matrix.
         exclude: matrices that stay dense, by patterns of their parameters' names; biases and the like always do.
         seed: decides everything that is drawn.
     """
@@ -121,7 +121,7 @@ class SoftDeepR(MatrixMethod):
         budget: int | None = None,
         allocation: Allocation = "paper",
         init: str = "dense-fan-in",
-        gain: float = 1.0,
+        gain: float | Sequence[float] = 1.0,
         exclude: str | Iterable[str] = (),
         seed: int = 0,
     ) -> None:

@@ -33,7 +33,7 @@ def first_theta(
     theta_min: Sequence[float],
     seed: int,
     init: str,
-    gain: float,
+    gain: float | Sequence[float],
 ) -> list[Tensor]:
     """The first θ of each matrix: |N(0, 1)|/√n_in where active, uniform in [θ_min, 0) where dormant."""
     device, dtype = matrices[0].weight.device, matrices[0].weight.dtype

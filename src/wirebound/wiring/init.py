@@ -49,21 +49,25 @@ def draw_theta(
     seed: int,
     wiring_index: int,
     init: str,
-    gain: float,
+    gain: float | Sequence[float],
     device: torch.device,
     dtype: torch.dtype,
 ) -> Tensor:
     """θ = gain · |N(0, 1)| / √fan-in. With a random sign this is the paper's N(0, 1)/√n_in.
 
     ``dense-fan-in``: n_in, the columns of the matrix, as in the paper. ``sparse-fan-in``: the mean number of
-    connections that a row really has, which keeps the variance of activities from shrinking with connectivity.
+    connections that a row really has, which keeps the variance of activities from shrinking with connectivity. The gain
+    may be one for each layer.
     """
     if init not in INITS:
         raise ValueError(f"init (={init!r}) must be one of {INITS}")
+    gains = gain if isinstance(gain, Sequence) else [gain] * len(counts)
+    if len(gains) != len(counts):
+        raise ValueError(f"gain has {len(gains)} values for {len(counts)} layers")
     parts = []
     for i, (count, rows, columns) in enumerate(zip(counts, geometry.n_out, geometry.n_in, strict=True)):
         fan_in = columns if init == "dense-fan-in" else max(1.0, count / max(1, rows))
         stream = stream_of(Stream.WEIGHTS, wiring_index, layer=i)
         nu = ops.normals(seed, stream, 0, count, device).to(dtype)
-        parts.append(nu.abs_().mul_(gain / math.sqrt(fan_in)))
+        parts.append(nu.abs_().mul_(gains[i] / math.sqrt(fan_in)))
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -1,0 +1,297 @@
+"""One loop for the experiments with data and networks of their own: epochs, what was measured, and the run folder.
+
+A checkpoint is written after every epoch. An interrupted run goes on from there: what it had done of the epoch that was
+running is done again, and the result is that of a run which was never interrupted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import platform
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wirebound.checkpoint import CheckpointError, load, save
+from wirebound.experiments.task_config import TaskConfig
+from wirebound.ledger import ledger
+from wirebound.methods import Method
+from wirebound.nn.part import wirings
+from wirebound.ops import library
+from wirebound.train.engine import DivergedError
+from wirebound.train.interrupt import Interrupted, StopRequest
+from wirebound.train.observe import Observer
+from wirebound.train.record import RunFolder, RunFolderError
+from wirebound.train.window import Tally, Window
+from wirebound.version import __version__
+
+_WINDOWS = 400  # points of the loss curve of a run
+
+
+@dataclass
+class Progress:
+    """Where a run stands after an epoch: what a checkpoint keeps beside model, optimiser and method."""
+
+    initial: list[int]  # connections of each matrix before the first step
+    epoch: int = 0  # epochs that are done
+    active_min: int = 0
+    active_max: int = 0
+    seconds: float = 0.0
+    metrics: int = 0  # bytes of metrics.jsonl
+    figures: dict[str, float] = field(default_factory=dict)  # what the task has measured up to now, by name
+
+
+class Task(ABC):
+    """What an experiment gives to the loop."""
+
+    name: str
+    config: TaskConfig
+    method: Method
+    per_epoch: int  # steps of an epoch
+    input_shape: tuple[int, ...]  # of what the first rewired matrix sees
+
+    @property
+    def steps(self) -> int:
+        return self.per_epoch * self.config.epochs
+
+    @abstractmethod
+    def batches(self, epoch: int) -> Iterator[Any]:
+        """The batches of an epoch, the first being 1; the same for the same seed and number."""
+
+    @abstractmethod
+    def loss(self, batch: Any) -> Tensor:
+        """The mean loss of a batch."""
+
+    @abstractmethod
+    def measure(self, epoch: int, figures: dict[str, float]) -> dict[str, float | None]:
+        """After an epoch: note what the summary will say in ``figures``; returns what the epoch's record says."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """What the summary says about the data."""
+
+    def lr_factor(self, progress: float) -> float:
+        """η at ``progress`` (0 at the first step, 1 at the last) as a share of the first."""
+        return 1.0
+
+    def after_backward(self) -> None:  # noqa: B027 (most tasks do nothing there)
+        """Between the gradient and the step."""
+
+    def after_step(self) -> None:  # noqa: B027
+        """After each step."""
+
+
+def run_task(
+    task_of: Callable[[Any], Task], config: TaskConfig, out: Path, *, overwrite: bool = False, resume: bool = False
+) -> dict[str, Any]:
+    """Train as the settings say and leave a run folder; returns its summary. ``task_of`` makes the task of a config."""
+    config.check()
+    folder = RunFolder(out, overwrite=overwrite, resume=resume)
+    if resume:
+        check_same(config, out)
+    if folder.finished and folder.path.exists():
+        return read_summary(folder.path)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    task = task_of(config)
+    progress = Progress(task.method.layer_active())
+    progress.active_min = progress.active_max = sum(progress.initial)
+    observer = Observer(task.method)
+    with StopRequest() as stop, folder:
+        if resume:
+            progress = _continued(folder, task, progress, observer)
+        folder.write_json("config.json", config.as_dict())
+        if progress.epoch == 0:
+            _record_wiring(task, folder, observer, 0)
+        while progress.epoch < config.epochs:
+            _epoch(task, folder, progress, stop)
+            _record_wiring(task, folder, observer, progress.epoch)
+            progress.metrics = folder.position()
+            save(folder.checkpoint, method=task.method, extra=_extra(task, progress, observer), random_state=False)
+        summary = summarise(task, progress)
+        folder.finish(summary, task.method.model)
+    return summary
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return summary
+
+
+# One epoch
+
+
+def _epoch(task: Task, folder: RunFolder, progress: Progress, stop: StopRequest) -> None:
+    started, number, method = time.perf_counter(), progress.epoch + 1, task.method
+    every = max(1, task.steps // _WINDOWS)
+    method.model.train()
+    whole, window, before = Tally(), Tally(), method.layer_active()
+
+    def record() -> None:
+        nonlocal window, before
+        now = method.layer_active()
+        # Who was born and is not there any more, and who else is gone.
+        deaths = [new - (b - a) for new, a, b in zip(window.newborns, before, now, strict=True)]
+        folder.metric("window", **window.as_record(), deaths=deaths if method.counts_newborns else None)
+        window, before = Tally(), now
+
+    for batch in task.batches(number):
+        if stop():
+            assert stop.signal is not None
+            kept = f"the {progress.epoch} epochs before it are kept" if progress.epoch else "nothing is kept"
+            raise Interrupted(
+                f"interrupted in epoch {number}; {kept}; go on with --resume --out {folder.path}", 128 + stop.signal
+            )
+        part = _step(task, batch)
+        progress.active_min = min(progress.active_min, part.active_min)
+        progress.active_max = max(progress.active_max, part.active_max)
+        whole.add(part)
+        window.add(part)
+        if part.step_to % every == 0:
+            record()
+    if window.step_from:
+        record()
+    for wiring in wirings(method.model):
+        wiring.check()
+    method.model.eval()
+    measured = task.measure(number, progress.figures)
+    progress.epoch = number
+    progress.seconds += time.perf_counter() - started
+    active = method.layer_active()
+    folder.metric(
+        "epoch",
+        epoch=number,
+        step=method.steps,
+        train_loss=whole.mean_loss,
+        **measured,
+        lr=method.optimizer.param_groups[0]["lr"],
+        active=sum(active),
+        rewired=sum(whole.newborns),
+        layer_active=active,
+        seconds=round(progress.seconds, 3),
+    )
+    shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in measured.items() if value is not None)
+    print(
+        f"epoch {number:>3}: loss {whole.mean_loss:.4f}, {shown}, active {sum(active):,}, {progress.seconds:.0f} s", flush=True
+    )
+
+
+def _step(task: Task, batch: Any) -> Window:
+    method = task.method
+    lr = task.config.lr * task.lr_factor(method.steps / max(1, task.steps - 1))
+    for group in method.optimizer.param_groups:
+        group["lr"] = lr
+    loss = task.loss(batch)
+    value = loss.item()
+    if not math.isfinite(value):
+        raise DivergedError(f"the loss (={value}) in step {method.steps + 1} must be a finite number; try a lower learning rate")
+    loss.backward()  # type: ignore[no-untyped-call]
+    task.after_backward()
+    info = method.step()
+    method.zero_grad()
+    task.after_step()
+    return Window(info.step, info.step, value, info.active, info.active, list(info.layer_rewired), [value])
+
+
+def _record_wiring(task: Task, folder: RunFolder, observer: Observer, epoch: int) -> None:
+    """Where the connections are and how old, after an epoch."""
+    seen = observer.look(epoch)
+    if seen is not None:
+        folder.metric("wiring", epoch=epoch, step=task.method.steps, shape=list(task.input_shape), **seen)
+
+
+# The end of it
+
+
+def summarise(task: Task, progress: Progress) -> dict[str, Any]:
+    """``summary.json``: the end of a run in one object."""
+    config, method = task.config, task.method
+    shapes, active = method.shapes, method.layer_active()
+    possible = sum(shape.possible for shape in shapes)
+    budget = sum(w.budget for w in wirings(method.model)) if method.promises_budget else None
+    measured = progress.active_max if method.counts == "highest" else sum(active)
+    layers = [
+        {"name": s.name, "shape": [s.n_out, s.n_in], "possible": s.possible, "initial": a, "final": b}
+        for s, a, b in zip(shapes, progress.initial, active, strict=True)
+    ]
+    return {
+        "method": config.method,
+        **task.facts(),
+        "seed": config.seed,
+        "budget": budget,
+        "possible": possible,
+        "connectivity": (measured if budget is None else budget) / possible,
+        "max_active": progress.active_max,
+        "min_active": progress.active_min,
+        "steps": method.steps,
+        "epochs": config.epochs,
+        "seconds": round(progress.seconds, 3),
+        **progress.figures,
+        "layers": layers,
+        "ledger": [entry.__dict__ for entry in ledger(method.model, method).entries],
+        "versions": {
+            "wirebound": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "kernels": library.isa() or f"none ({library.reason()})",
+        },
+    }
+
+
+# Going on with a run
+
+
+def _extra(task: Task, progress: Progress, observer: Observer) -> dict[str, Any]:
+    return {
+        "experiment": task.name,
+        "config": task.config.identity(),
+        "progress": dataclasses.asdict(progress),
+        "observed": observer.state(),
+    }
+
+
+def _continued(folder: RunFolder, task: Task, start: Progress, observer: Observer) -> Progress:
+    """The state of the last checkpoint, put into its objects; ``start`` if there is none."""
+    if not folder.checkpoint.exists():
+        folder.rewind(0)
+        return start
+    extra = load(folder.checkpoint, method=task.method).extra
+    names = {f.name for f in dataclasses.fields(Progress)}
+    if (
+        not isinstance(extra, dict)
+        or set(extra) != {"experiment", "config", "progress", "observed"}
+        or extra.get("experiment") != task.name
+        or extra.get("config") != task.config.identity()
+        or not isinstance(extra.get("progress"), dict)
+        or set(extra["progress"]) != names
+    ):
+        raise CheckpointError(f"{folder.checkpoint} is not of a run of this experiment with these settings")
+    progress = Progress(**extra["progress"])
+    observer.load(extra["observed"], progress.epoch)
+    folder.rewind(progress.metrics)
+    return progress
+
+
+def check_same(config: TaskConfig, out: Path) -> None:
+    """Raise unless what is in ``out``, finished or not, is a run with these settings."""
+    for place in (out, out.with_name(out.name + ".partial")):
+        path = place / "config.json"
+        if not path.exists():
+            continue
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise RunFolderError(f"{path} cannot be read: {error}") from error
+        for name, value in config.identity().items():
+            if not isinstance(stored, dict) or stored.get(name) != value:
+                held = stored.get(name) if isinstance(stored, dict) else None
+                raise RunFolderError(f"{name} (={value!r}) must be that of the run in {out} (={held!r}) to resume it")
+        return
