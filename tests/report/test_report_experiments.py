@@ -160,6 +160,26 @@ def test_lines(make_experiment: Make) -> None:
     assert not drawn.log_y
 
 
+def test_a_long_line_has_a_band_instead_of_whiskers(make_experiment: Make) -> None:
+    points = [{"x": x, "y": 0.5, "low": 0.4, "high": 0.6} for x in range(31)]
+    for number, whiskers in ((30, True), (31, False)):
+        series = [{"name": "a", "points": points[:number]}]
+        (read,) = read_experiment(make_experiment(charts=[chart(series=series)])).charts
+        assert isinstance(read, LinesChart)
+        (curve,) = lines_chart(read, "x").series
+        assert (curve.whiskers, curve.marks, curve.spread) == (whiskers, whiskers, True)
+
+
+def test_shares_stay_between_nothing_and_all(make_experiment: Make, tmp_path: Path) -> None:
+    points = [{"x": 1, "y": 0.05, "low": -0.1, "high": 0.2}, {"x": 2, "y": 0.9, "low": 0.7, "high": 1.1}]
+    make_experiment(charts=[chart(y={"percent": True}, series=[{"name": "a", "points": points}])])
+    page = page_of(tmp_path, tmp_path / "page.html")
+    assert ">100%</text>" in page
+    assert ">0%</text>" in page
+    assert ">−20%</text>" not in page
+    assert ">120%</text>" not in page
+
+
 def test_colours_do_not_clash(make_experiment: Make) -> None:
     names = ["RigL", "constant rate", "a", "b", "deep-r"]
     series = [{"name": name, "points": [{"x": 1, "y": 1}]} for name in names]

@@ -118,6 +118,10 @@ def _across(chart: Chart) -> Axis:
 
 def _up(chart: Chart, values: Sequence[float]) -> Axis:
     if chart.unit == "percent":
+        means = [value for series in chart.series for value in series.y if value is not None]
+        if means and min(means) >= 0 and max(means) <= 1:
+            # A standard deviation below a small share is no reason for an axis of shares below zero.
+            values = [min(1.0, max(0.0, value)) for value in values]
         low, high = min(values), max(values)
         if same(low, high):
             values = [max(0.0, low - 0.01), min(1.0, high + 0.01)]
