@@ -32,7 +32,9 @@ from wirebound.data.idx import parse_idx, read_idx
 from wirebound.data.phones_file import parse_phones
 from wirebound.data.sources import File
 from wirebound.data.timit import read_labels
+from wirebound.report.page import render
 from wirebound.report.records import read_records
+from wirebound.report.runs import Run
 from wirebound.train.config import ConfigError, make_config, read_settings
 from wirebound.train.engine import data_order
 from wirebound.train.fused import FusedEngine, why_not_fused
@@ -242,16 +244,18 @@ class ArchiveTarget(Target):
 
 
 class RecordsTarget(Target):
-    """metrics.jsonl, which the report reads; it refuses nothing and skips what it cannot use."""
+    """metrics.jsonl, which the report reads and draws; it refuses nothing and skips what it cannot use."""
 
     errors = ()
 
     def __init__(self, folder):
         self.path = folder / "metrics.jsonl"
         lines = [
-            {"kind": "window", "step_from": 1, "step_to": 3, "loss": 1.5, "active_min": 5, "active_max": 5, "newborns": [1]},
+            {"kind": "wiring", "epoch": 0, "step": 0, "inputs": [1, 2, 2], "shape": [3], **self._wiring([0], [5])},
+            {"kind": "window", "step_from": 1, "step_to": 3, "loss": 1.5, "active_min": 5, "active_max": 5, "newborns": [1],
+             "deaths": [1]},
             {"kind": "epoch", "epoch": 1, "step": 3, "train_loss": 1.0, "test_accuracy": 0.5, "layer_active": [5]},
-            {"kind": "wiring", "epoch": 1, "step": 3, "inputs": [1, 2, 2], "shape": [3]},
+            {"kind": "wiring", "epoch": 1, "step": 3, "inputs": [1, 2, 2], "shape": [3], **self._wiring([0, 1], [2, 3])},
         ]
         self.lines, self.good = lines, ["\n".join(map(json.dumps, lines)).encode()]
 
@@ -262,7 +266,14 @@ class RecordsTarget(Target):
 
     def read(self, made):
         self.path.write_bytes(made)
-        assert len(read_records(self.path).windows) <= len(made)
+        records = read_records(self.path)
+        assert len(records.windows) <= len(made)
+        assert render([Run(self.path.parent, {}, {}, records)]).endswith("</html>\n")
+
+    @staticmethod
+    def _wiring(starts, ages):
+        layer = {"name": "a", "shape": [2, 3], "rows": [2, 3], "row_group": 1, "columns": [3, 2], "column_group": 2}
+        return {"layers": [layer], "ages": {"from": starts, "layers": [ages], "since_start": [ages[-1]]}}
 
 
 class PhonesTarget(Target):

@@ -14,6 +14,7 @@ from wirebound.cli import main
 from wirebound.report import ReportError, find_sources, read_experiment, write_report
 from wirebound.report.experiment import GridChart, LinesChart, UnknownChart
 from wirebound.report.experiment_charts import draw_grid, line_colors, lines_chart
+from wirebound.report.page import render
 
 Make = Callable[..., Path]
 
@@ -159,6 +160,26 @@ def test_lines(make_experiment: Make) -> None:
     assert not drawn.log_y
 
 
+def test_a_long_line_has_a_band_instead_of_whiskers(make_experiment: Make) -> None:
+    points = [{"x": x, "y": 0.5, "low": 0.4, "high": 0.6} for x in range(31)]
+    for number, whiskers in ((30, True), (31, False)):
+        series = [{"name": "a", "points": points[:number]}]
+        (read,) = read_experiment(make_experiment(charts=[chart(series=series)])).charts
+        assert isinstance(read, LinesChart)
+        (curve,) = lines_chart(read, "x").series
+        assert (curve.whiskers, curve.marks, curve.spread) == (whiskers, whiskers, True)
+
+
+def test_shares_stay_between_nothing_and_all(make_experiment: Make, tmp_path: Path) -> None:
+    points = [{"x": 1, "y": 0.05, "low": -0.1, "high": 0.2}, {"x": 2, "y": 0.9, "low": 0.7, "high": 1.1}]
+    make_experiment(charts=[chart(y={"percent": True}, series=[{"name": "a", "points": points}])])
+    page = page_of(tmp_path, tmp_path / "page.html")
+    assert ">100%</text>" in page
+    assert ">0%</text>" in page
+    assert ">−20%</text>" not in page
+    assert ">120%</text>" not in page
+
+
 def test_colours_do_not_clash(make_experiment: Make) -> None:
     names = ["RigL", "constant rate", "a", "b", "deep-r"]
     series = [{"name": name, "points": [{"x": 1, "y": 1}]} for name in names]
@@ -200,3 +221,48 @@ def test_a_grid_is_a_coloured_table(make_experiment: Make) -> None:
 
 def test_unknown_charts_are_kept_apart(make_experiment: Make) -> None:
     assert read_experiment(make_experiment(charts=[{"kind": "pie"}])).charts == (UnknownChart("Chart", "pie"),)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a JSON value, by the keys that lead there."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path] + [place for key, item in inner for place in _places(item, (*path, key))]
+
+
+def test_any_value_at_any_place_gives_a_page_or_an_error(make_experiment: Make, tmp_path: Path) -> None:
+    """The file comes from others: whatever stands where, the reader may only refuse it by name or draw it."""
+    strange = [None, True, -1, 0, 1e308, -1e308, 5e-324, float("inf"), float("nan"), "", "x", [], [[]], {}, {"a": []}]
+    plain = json.loads(make_experiment().read_text())
+    for chart in plain["charts"][:1]:
+        chart["series"] = [{**series, "points": series["points"][:2]} for series in chart["series"]]
+    path = tmp_path / "odd" / "experiment.json"
+    path.parent.mkdir()
+    errors, pages = [], 0
+    for index, place in enumerate(_places(plain)[1:]):
+        for offset in range(3):  # three of the values for each place, all of them in turn
+            copy = json.loads(json.dumps(plain))
+            holder = copy
+            for key in place[:-1]:
+                holder = holder[key]
+            holder[place[-1]] = strange[(3 * index + offset) % len(strange)]
+            path.write_text(json.dumps(copy))
+            try:
+                page = render([], [read_experiment(path)])
+            except ReportError as error:
+                errors.append(str(error))
+                continue
+            numbers = re.findall(r'\b(?:d|x|y|x1|x2|y1|y2|cx|cy)="([^"]*)"', page)
+            assert not re.search(r"nan|inf", "".join(numbers)), place
+            pages += 1
+    assert all(str(path) in error for error in errors)
+    assert len(errors) > 50
+    assert pages > 50
+
+
+def test_the_example_of_the_documentation(tmp_path: Path) -> None:
+    docs = Path(__file__).resolve().parents[2] / "docs" / "report.md"
+    (example,) = re.findall(r"```json\n(.*?)```", docs.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "experiment.json").write_text(example)
+    page = page_of(tmp_path, tmp_path / "page.html")
+    assert "words for the read-out" in page
+    assert "1 of 1 claim" not in page, "one experiment needs no contents"

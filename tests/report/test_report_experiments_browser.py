@@ -85,6 +85,17 @@ def test_no_sideways_scrolling(browser: Any, page: Path, width: int) -> None:
     assert browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth") <= 0
 
 
+def test_findings_need_no_scrolling_on_a_phone(browser: Any, page: Path) -> None:
+    show(browser, page, 375)
+    sizes = browser.execute_script("""
+        const box = document.querySelector(".findings .scroll"), cell = box.querySelector("td[data-label=Here]");
+        return [box.scrollWidth - box.clientWidth, getComputedStyle(cell, "::before").content, cell.innerText];
+    """)
+    assert sizes == [0, '"Here: "', "96.18 ± 0.24\u202f%"]
+    show(browser, page, 1200)
+    assert find(browser, ".findings thead").is_displayed()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_numbers_in_a_grid_can_be_read(browser: Any, page: Path, scheme: str) -> None:
     """4.5 : 1 on every colour of the ramp."""

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from wirebound.checkpoint import CheckpointError, load, save
+from wirebound.experiments.same_run import check_same
 from wirebound.experiments.task_config import TaskConfig
 from wirebound.ledger import ledger
 from wirebound.methods import Method
@@ -29,7 +30,7 @@ from wirebound.ops import library
 from wirebound.train.engine import DivergedError
 from wirebound.train.interrupt import Interrupted, StopRequest
 from wirebound.train.observe import Observer
-from wirebound.train.record import RunFolder, RunFolderError
+from wirebound.train.record import RunFolder
 from wirebound.train.window import Tally, Window
 from wirebound.version import __version__
 
@@ -96,7 +97,7 @@ def run_task(
     config.check()
     folder = RunFolder(out, overwrite=overwrite, resume=resume)
     if resume:
-        check_same(config, out)
+        check_same(config.identity(), out)
     if folder.finished and folder.path.exists():
         return read_summary(folder.path)
     if config.threads is not None:
@@ -278,20 +279,3 @@ def _continued(folder: RunFolder, task: Task, start: Progress, observer: Observe
     observer.load(extra["observed"], progress.epoch)
     folder.rewind(progress.metrics)
     return progress
-
-
-def check_same(config: TaskConfig, out: Path) -> None:
-    """Raise unless what is in ``out``, finished or not, is a run with these settings."""
-    for place in (out, out.with_name(out.name + ".partial")):
-        path = place / "config.json"
-        if not path.exists():
-            continue
-        try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise RunFolderError(f"{path} cannot be read: {error}") from error
-        for name, value in config.identity().items():
-            if not isinstance(stored, dict) or stored.get(name) != value:
-                held = stored.get(name) if isinstance(stored, dict) else None
-                raise RunFolderError(f"{name} (={value!r}) must be that of the run in {out} (={held!r}) to resume it")
-        return

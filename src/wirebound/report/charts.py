@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .markup import Html, data_block, fragment, tag
-from .scale import Axis, linear_axis, log_axis
+from .scale import Axis, linear_axis, log_axis, same
 from .series import Series
 from .strokes import COLORS, curve, rounded
 from .wording import tick
@@ -110,16 +110,20 @@ def _across(chart: Chart) -> Axis:
         return Axis(0, 1, LEFT, RIGHT, ())
     if chart.log_x:
         return log_axis(xs, LEFT, RIGHT)
-    if min(xs) == max(xs):
-        middle = xs[0]
-        return Axis(middle - 1, middle + 1, LEFT, RIGHT, (middle,))
+    if same(min(xs), max(xs)):
+        middle, beside = xs[0], max(1.0, abs(xs[0]) / 1000)
+        return Axis(middle - beside, middle + beside, LEFT, RIGHT, (middle,))
     return linear_axis(xs, LEFT, RIGHT, count=6, whole=chart.x_unit == "count", tight=True)
 
 
 def _up(chart: Chart, values: Sequence[float]) -> Axis:
     if chart.unit == "percent":
+        means = [value for series in chart.series for value in series.y if value is not None]
+        if means and min(means) >= 0 and max(means) <= 1:
+            # A standard deviation below a small share is no reason for an axis of shares below zero.
+            values = [min(1.0, max(0.0, value)) for value in values]
         low, high = min(values), max(values)
-        if low == high:
+        if same(low, high):
             values = [max(0.0, low - 0.01), min(1.0, high + 0.01)]
     return linear_axis(values, BOTTOM, TOP, count=5, whole=chart.unit == "count")
 

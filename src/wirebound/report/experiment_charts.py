@@ -17,7 +17,7 @@ METHOD_COLORS = {
     "deepr": 0, "softdeepr": 1, "pruning": 2, "magnitudepruning": 2, "l1shrinkage": 3, "constantrate": 4, "set": 5,
     "fixed": 6, "rigl": 4, "dense": 7,
 }  # fmt: skip
-MARKED = 60  # points of a curve; more would hide it
+MARKED = 30  # points of a line with marks and whiskers; more would hide it, and it gets a band
 
 
 def draw_charts(experiment: Experiment, identifier: str) -> Html | None:
@@ -99,6 +99,7 @@ def _curve(name: str, points: Sequence[Point], style: str, color: int) -> Series
     if not known:
         return None
     has_spread = any(point.low is not None and point.high is not None for point in known)
+    marked = style == "points" or (style == "line" and len(known) <= MARKED)
     return Series(
         name,
         [point.x or 0.0 for point in known],
@@ -106,9 +107,9 @@ def _curve(name: str, points: Sequence[Point], style: str, color: int) -> Series
         [point.low for point in known] if has_spread else (),
         [point.high for point in known] if has_spread else (),
         color=color,
-        marks=(style != "band" and len(known) <= MARKED) or style == "points",
+        marks=marked,
         line=style != "points",
-        whiskers=has_spread and style != "band",
+        whiskers=has_spread and marked,
         spread=has_spread,
         labels=[point.label for point in known] if any(point.label for point in known) else (),
     )

@@ -10,7 +10,7 @@ from .experiment import Experiment, Finding, Table
 from .experiment_charts import draw_charts
 from .markup import Child, Html, fragment, tag
 from .tables import settings, table
-from .wording import MISSING, plural
+from .wording import MISSING, plural, unbroken
 
 _NUMBER = re.compile(r"[<>≤≥~≈+\u2212-]?\s*[\d.,]+\s*(?:e[+-]?\d+)?\s*(?:%|±.*|[a-zµ]{1,3})?")
 
@@ -84,23 +84,40 @@ def _scale(experiment: Experiment) -> str:
 
 
 def _findings(findings: Sequence[Finding]) -> Html | None:
+    """A table; on a phone each line of it becomes a block, so the roles are said: browsers forget them then."""
     if not findings:
         return None
-    rows: list[list[Child]] = []
+    head = ("Claim", "Holds", "Paper", "Here", "Seeds")
+    rows = []
     for finding in findings:
         word, class_ = VERDICTS[finding.holds]
-        claim = fragment(finding.claim, tag("span", finding.note, class_="remark") if finding.note else None)
-        seeds = MISSING if finding.seeds is None else finding.seeds
-        badge = tag("span", word, class_=class_)
-        # The verdict comes second: a phone shows two columns without scrolling.
-        rows.append([claim, badge, finding.paper or MISSING, finding.ours or MISSING, seeds])
-    head = ["Claim", "Holds", "Paper", "Here", "Seeds"]
-    return tag(
-        "section",
-        tag("h3", "What came of it"),
-        table("Claims of the paper and what came out here", head, rows, texts=4),
-        class_="findings",
+        claim = fragment(
+            unbroken(finding.claim), tag("span", unbroken(finding.note), class_="remark") if finding.note else None
+        )
+        cells: list[Child] = [
+            tag("span", word, class_=class_),
+            unbroken(finding.paper or MISSING),
+            unbroken(finding.ours or MISSING),
+            MISSING if finding.seeds is None else finding.seeds,
+        ]
+        rest = [
+            tag("td", cell, role="cell", data_label=name, class_="number" if name == "Seeds" else None)
+            for name, cell in zip(head[1:], cells, strict=True)
+        ]
+        rows.append(tag("tr", tag("th", claim, scope="row", role="rowheader"), *rest, role="row"))
+    heads = [
+        tag("th", name, scope="col", role="columnheader", class_="number" if name == "Seeds" else None) for name in head
+    ]
+    title = "Claims of the paper and what came out here"
+    body = tag(
+        "table",
+        tag("caption", title, class_="hidden"),
+        tag("thead", tag("tr", *heads, role="row"), role="rowgroup"),
+        tag("tbody", *rows, role="rowgroup"),
+        role="table",
     )
+    scroll = tag("div", body, class_="scroll", tabindex=0, role="region", aria_label=title)
+    return tag("section", tag("h3", "What came of it"), scroll, class_="findings")
 
 
 def _table(item: Table) -> Html:
@@ -110,7 +127,8 @@ def _table(item: Table) -> Html:
         for index in range(len(item.columns))
         if index == 0 or not all(_is_number(row[index]) for row in item.rows)
     }
-    content = table(item.title, item.columns, item.rows, texts=texts) if item.columns else None
+    rows = [[unbroken(cell) for cell in row] for row in item.rows]
+    content = table(item.title, [unbroken(name) for name in item.columns], rows, texts=texts) if item.columns else None
     note = tag("p", item.note, class_="hint under") if item.note else None
     return tag("section", tag("h3", item.title), content, note, class_="result")
 

@@ -38,7 +38,7 @@ def linear_axis(
 ) -> Axis:
     """An axis that ends on ticks, or on the data if tight. Equal values are seen against zero."""
     low, high = min(values), max(values)
-    if low == high:
+    if same(low, high):
         low, high = min(0.0, 1.25 * low), max(0.0, 1.25 * high)
         if low == high:
             high = 1.0
@@ -52,6 +52,11 @@ def linear_axis(
         ticks = [tick for tick in ticks if low - slack <= tick <= high + slack]
         return Axis(low, high, start, end, tuple(ticks))
     return Axis(ticks[0], ticks[-1], start, end, tuple(ticks))
+
+
+def same(low: float, high: float) -> bool:
+    """Too close for ticks between them: what is left of their difference would be rounding."""
+    return high - low <= 1e-9 * max(abs(low), abs(high))
 
 
 def log_axis(values: Sequence[float], start: float, end: float, *, count: int = 7) -> Axis:

@@ -6,16 +6,23 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+LARGEST = 1e150  # squares and quotients of such numbers are still numbers, so an axis can be made for them
+
 
 def number(value: object) -> float | None:
-    """A finite float, or None. Python's JSON reader lets NaN and Infinity through; a chart cannot."""
+    """A finite float, or None. Python's JSON reader lets NaN and Infinity through; a chart cannot.
+
+    What is beyond any axis is no number, and what is below any is 0.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         result = float(value)
     except OverflowError:  # an integer beyond the range of a float
         return None
-    return result if math.isfinite(result) else None
+    if not math.isfinite(result) or abs(result) > LARGEST:
+        return None
+    return result if abs(result) >= 1 / LARGEST else 0.0
 
 
 def whole(value: object) -> int | None:

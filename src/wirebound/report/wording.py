@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 NARROW = "\u202f"  # narrow no-break space, between a number and its unit
 MISSING = "–"
@@ -61,6 +62,11 @@ def share(fraction: float | None) -> str:
 def points(difference: float | None) -> str:
     """A difference of two fractions in percentage points, with its sign."""
     return MISSING if difference is None else f"{100 * difference:+.2f} points".replace("-", MINUS)
+
+
+def unbroken(text: str) -> str:
+    """A text in which no line ends between a number and its percent sign."""
+    return re.sub(r"(?<=\d) (?=%)", NARROW, text)
 
 
 def signed(value: float | None) -> str:

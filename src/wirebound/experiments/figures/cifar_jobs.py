@@ -14,7 +14,8 @@ from wirebound.experiments.cifar import CifarConfig
 from wirebound.experiments.figures.figure import Scale
 from wirebound.experiments.figures.task_job import TaskJob
 
-LEVELS = (0.05, 0.2)
+LEVELS = (0.01, 0.05, 0.2)
+FIXED_LEVELS = (0.01, 0.05)
 SOFT_STARTS = (0.05,)
 SOFT_L1 = 1e-4
 PRUNED = (0.05,)

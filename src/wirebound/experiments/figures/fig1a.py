@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wirebound.experiments.figures import mnist_jobs as mnist
 from wirebound.experiments.figures.charts import axis, finding, lines, rule, series
-from wirebound.experiments.figures.curves import Mean, curve_over_seeds, mean_of_key, point
+from wirebound.experiments.figures.curves import Mean, mean_of_key
 from wirebound.experiments.figures.figure import Drawn, Figure, Outcomes, Part, Scale
-from wirebound.experiments.figures.job import Job, Summary, TrainJob
+from wirebound.experiments.figures.job import Job, TrainJob
+from wirebound.experiments.figures.measure import ACCURACY, between
 
 _LONG_EPOCHS = 20  # "we doubled the number of training epochs" for the 1.0 % result
 _HEADLINE_SEEDS = 10  # at least, for the two results that the paper gives as numbers: they take seconds each
@@ -64,11 +64,11 @@ class MnistAccuracy(Part):
         dense = mean_of_key(done.of(self.dense(scale, seeds)), "test_accuracy")
         as_soft = self.fixed_as_soft(scale, seeds, done)
         points = {
-            "deep-r": accuracy_points([done.of(jobs) for jobs in deep_r.values()]),
-            "soft-deep-r": accuracy_points([done.of(jobs) for jobs in soft.values()]),
-            "fixed": accuracy_points([done.of(jobs) for jobs in as_soft]),
+            "deep-r": ACCURACY.points([done.of(jobs) for jobs in deep_r.values()]),
+            "soft-deep-r": ACCURACY.points([done.of(jobs) for jobs in soft.values()]),
+            "fixed": ACCURACY.points([done.of(jobs) for jobs in as_soft]),
         }
-        shares = accuracy_points([done.of(jobs) for jobs in self.fixed(scale, seeds).values()])
+        shares = ACCURACY.points([done.of(jobs) for jobs in self.fixed(scale, seeds).values()])
         against = lines(
             "accuracy",
             "Test accuracy against connectivity (soft-DEEP R: the highest ever met)",
@@ -90,8 +90,8 @@ class MnistAccuracy(Part):
         }
         return Drawn(
             settings=dict(mnist.SETTINGS),
-            charts=[against, over_iterations("iterations", f"Test accuracy over iterations (budgets {100 * example:g} %)", shown, done)],
-            tables=[accuracy_table({**points, "fixed, DEEP R's shares": shares}, dense)],
+            charts=[against, ACCURACY.over_iterations("iterations", f"Test accuracy over iterations (budgets {100 * example:g} %)", shown, done)],
+            tables=[ACCURACY.table({**points, "fixed, DEEP R's shares": shares}, dense)],
             findings=self.findings(scale, seeds, done, points, dense),
             runs=[*(jobs[0] for jobs in shown.values()), self.long(scale, seeds)[0]],
         )
@@ -118,18 +118,13 @@ class MnistAccuracy(Part):
         return found
 
     def _against_soft(self, scale: Scale, points: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        """soft-DEEP R with a low highest connectivity, beside DEEP R with no more connections."""
-        pairs = []
-        for p in points["soft-deep-r"]:
-            below = [q for q in points["deep-r"] if q["x"] <= p["x"]]
-            if below and p["x"] <= 0.05:
-                pairs.append((p, max(below, key=lambda q: q["x"])))
+        """soft-DEEP R with a low highest connectivity, beside the curve of DEEP R there."""
+        low = [p for p in points["soft-deep-r"] if p["x"] <= 0.05]
+        pairs = [(p, own) for p in low if (own := between(points["deep-r"], p["x"])) is not None]
         claim = "measured against the highest connectivity ever met, soft-DEEP R is worse than DEEP R where that is low"
-        ours = "; ".join(
-            f"{100 * p['y']:.1f} % at {100 * p['x']:.2g} %, DEEP R {100 * q['y']:.1f} % at {100 * q['x']:.2g} %" for p, q in pairs
-        )
-        holds = all(q["y"] > p["y"] for p, q in pairs) if pairs else None
-        note = "beside each soft-DEEP R network, the DEEP R networks of the next lower budget"
+        ours = "; ".join(f"{100 * p['y']:.1f} % at {100 * p['x']:.2g} %, DEEP R {100 * own:.1f} %" for p, own in pairs)
+        holds = all(own > p["y"] for p, own in pairs) if pairs else None
+        note = "DEEP R at the same connectivity, between its budgets on the line of the chart"
         return [finding(scale, claim, "consistently worse", ours or "none was that low", 1, holds, note)]
 
     def _fixed_at_ten_percent(self, scale: Scale, seeds: int, done: Outcomes) -> list[dict[str, Any]]:
@@ -152,46 +147,6 @@ def _headline(scale: Scale, seeds: int) -> int:
 def reaches(mean: Mean, figure: float) -> bool:
     """Whether a single run of the paper is no more than one standard deviation above our mean."""
     return mean.high >= figure
-
-
-def accuracy_points(groups: Sequence[Sequence[Summary]]) -> list[dict[str, Any]]:
-    """One point for each group of seeds: connectivity (as the method counts) and accuracy, from sparse to dense."""
-    found = []
-    for summaries in groups:
-        accuracy = mean_of_key(summaries, "test_accuracy")
-        connectivity = mean_of_key(summaries, "connectivity")
-        if accuracy is not None and connectivity is not None and connectivity.value > 0:
-            label = f"{accuracy.percent()} at {100 * connectivity.value:.2g} %, {accuracy.count} seed(s)"
-            found.append(point(connectivity.value, accuracy, label))
-    return sorted(found, key=lambda p: p["x"])
-
-
-def over_iterations(id: str, title: str, shown: Mapping[str, Sequence[Job]], done: Outcomes) -> dict[str, Any]:
-    """Test accuracy after each epoch, against the number of parameter updates."""
-    return lines(
-        id,
-        title,
-        axis("iteration"),
-        axis("test accuracy", percent=True),
-        [
-            series(method, curve_over_seeds([
-                [(r["step"], r["test_accuracy"]) for r in done.metrics(job, "epoch") if "test_accuracy" in r] for job in done.ended(jobs)
-            ]))
-            for method, jobs in shown.items()
-        ],
-    )  # fmt: skip
-
-
-def accuracy_table(points: dict[str, list[dict[str, Any]]], dense: Mean | None) -> dict[str, Any]:
-    rows = [
-        [name, f"{100 * p['x']:.3g} %", _accuracy(p)] for name, found in points.items() for p in found
-    ] + ([["dense", "100 %", dense.percent()]] if dense else [])
-    return {"title": "All points", "columns": ["method", "connectivity", "test accuracy"], "rows": rows}
-
-
-def _accuracy(p: dict[str, Any]) -> str:
-    spread = (p["high"] - p["low"]) / 2 if "low" in p else None
-    return Mean(p["y"], spread, 1).percent()
 
 
 FIG1A = Figure(

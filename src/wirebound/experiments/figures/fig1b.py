@@ -6,12 +6,12 @@ from typing import Any
 
 from wirebound.experiments.figures import cifar_jobs as cifar
 from wirebound.experiments.figures.charts import axis, finding, lines, rule, series
-from wirebound.experiments.figures.curves import mean_of_key
-from wirebound.experiments.figures.fig1a import accuracy_points, accuracy_table, over_iterations
 from wirebound.experiments.figures.figure import Drawn, Figure, Outcomes, Part, Scale
 from wirebound.experiments.figures.job import Job
+from wirebound.experiments.figures.measure import ACCURACY
 from wirebound.experiments.figures.task_job import TaskJob, affordable, difference
 
+_LEVEL, _LARGE = 0.05, 0.2  # the connectivities of the paper's claims
 _CLOSE = 0.02  # of accuracy: what counts as close to the fully connected network
 _FIGURE = 0.841  # the paper's, at 5 % after a million steps
 
@@ -24,7 +24,7 @@ class CifarAccuracy(Part):
         each = range(affordable(scale, seeds))
         return {
             "deep-r": {level: [cifar.deep_r(scale, level, s) for s in each] for level in cifar.LEVELS},
-            "fixed": {level: [cifar.fixed(scale, level, s) for s in each] for level in cifar.LEVELS[:1]},
+            "fixed": {level: [cifar.fixed(scale, level, s) for s in each] for level in cifar.FIXED_LEVELS},
             "dense": {1.0: [cifar.dense(scale, s) for s in each]},
             "soft-deep-r": {level: [cifar.soft(scale, level, s) for s in each] for level in cifar.SOFT_STARTS},
         }
@@ -34,8 +34,8 @@ class CifarAccuracy(Part):
 
     def plot(self, scale: Scale, seeds: int, done: Outcomes) -> Drawn:
         runs = self.runs(scale, seeds)
-        points = {m: accuracy_points([done.of(jobs) for jobs in groups.values()]) for m, groups in runs.items() if m != "dense"}
-        dense = mean_of_key(done.of(runs["dense"][1.0]), "test_accuracy")
+        points = {m: ACCURACY.points([done.of(jobs) for jobs in groups.values()]) for m, groups in runs.items() if m != "dense"}
+        dense = ACCURACY.mean(done.of(runs["dense"][1.0]))
         against = lines(
             "accuracy",
             "Test accuracy against connectivity (soft-DEEP R: the highest ever met)",
@@ -43,12 +43,12 @@ class CifarAccuracy(Part):
             axis("test accuracy", percent=True),
             [*(series(method, found) for method, found in points.items()), rule("dense", dense)],
         )
-        shown = {method: next(iter(groups.values())) for method, groups in runs.items()}
-        title = f"Test accuracy over iterations (budgets {100 * cifar.LEVELS[0]:g} %)"
+        shown = {method: groups.get(_LEVEL) or next(iter(groups.values())) for method, groups in runs.items()}
+        title = f"Test accuracy over iterations (budgets {100 * _LEVEL:g} %)"
         return Drawn(
             settings=dict(cifar.SETTINGS),
-            charts=[against, over_iterations("iterations", title, shown, done)],
-            tables=[accuracy_table(points, dense)],
+            charts=[against, ACCURACY.over_iterations("iterations", title, shown, done)],
+            tables=[ACCURACY.table(points, dense)],
             findings=self.findings(scale, runs, done),
             runs=[jobs[0] for jobs in shown.values()],
         )
@@ -56,26 +56,26 @@ class CifarAccuracy(Part):
     def findings(
         self, scale: Scale, runs: dict[str, dict[float, list[TaskJob]]], done: Outcomes
     ) -> list[dict[str, Any]]:
-        low, high = cifar.LEVELS
-        sparse = mean_of_key(done.of(runs["deep-r"][low]), "test_accuracy")
+        sparse = ACCURACY.mean(done.of(runs["deep-r"][_LEVEL]))
         found = []
         if sparse is not None:
-            claim = f"CIFAR-10: DEEP R reaches 84.1 % at {100 * low:g} % connectivity"
+            claim = f"CIFAR-10: DEEP R reaches 84.1 % at {100 * _LEVEL:g} % connectivity"
             full = scale is Scale.FULL
             holds = sparse.value >= _FIGURE - 0.0005 if full else None
             note = None if full else "the paper's figure is after 2,558 epochs: not decided by a short run"
             found.append(finding(scale, claim, "84.1 %", sparse.percent(), sparse.count, holds, note))
-        gap = difference(done, runs["dense"][1.0], runs["deep-r"][high], "test_accuracy")
+        gap = difference(done, runs["dense"][1.0], runs["deep-r"][_LARGE], ACCURACY.key)
         if gap is not None:
-            claim = f"CIFAR-10: DEEP R at {100 * high:g} % is close to the fully connected network"
+            claim = f"CIFAR-10: DEEP R at {100 * _LARGE:g} % is close to the fully connected network"
             ours = f"{gap.percent()} below"
             note = f"read as: less than {100 * _CLOSE:g} % below"
             found.append(finding(scale, claim, "close", ours, gap.count, gap.value < _CLOSE, note))
-        gain = difference(done, runs["deep-r"][low], runs["fixed"][low], "test_accuracy")
-        if gain is not None:
-            claim = f"CIFAR-10: DEEP R at {100 * low:g} % is better than fixed connectivity"
-            note = "read as: better in every seed, each beside the same seed"
-            found.append(finding(scale, claim, "better", f"{gain.percent()} better", gain.count, gain.least > 0, note))
+        for level in cifar.FIXED_LEVELS:
+            gain = difference(done, runs["deep-r"][level], runs["fixed"][level], ACCURACY.key)
+            if gain is not None:
+                claim = f"CIFAR-10: DEEP R at {100 * level:g} % is better than fixed connectivity"
+                note = "read as: better in every seed, each beside the same seed"
+                found.append(finding(scale, claim, "better", f"{gain.percent()} better", gain.count, gain.least > 0, note))
         return found
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wirebound.experiments.figures import speech_jobs as speech
 from wirebound.experiments.figures.charts import METHOD_NAMES, axis, finding, lines, rule, series
-from wirebound.experiments.figures.curves import Mean, curve_over_seeds, mean_of_key, point
+from wirebound.experiments.figures.curves import Mean
 from wirebound.experiments.figures.figure import Drawn, Figure, Outcomes, Part, Scale
 from wirebound.experiments.figures.job import Job
+from wirebound.experiments.figures.measure import ERROR
 from wirebound.experiments.figures.task_job import TaskJob, affordable, difference
 
-ERROR = "test_error_at_best_validation"
 _NEAR = 0.1  # the connectivity of the paper's claim
 _TIMIT_DENSE = "28.3 % (TIMIT)"
 
@@ -35,8 +34,8 @@ class SpeechError(Part):
 
     def plot(self, scale: Scale, seeds: int, done: Outcomes) -> Drawn:
         runs = self.runs(scale, seeds)
-        points = {m: error_points([done.of(jobs) for jobs in groups.values()]) for m, groups in runs.items() if m != "dense"}
-        dense = mean_of_key(done.of(runs["dense"][1.0]), ERROR)
+        points = {m: ERROR.points([done.of(jobs) for jobs in groups.values()]) for m, groups in runs.items() if m != "dense"}
+        dense = ERROR.mean(done.of(runs["dense"][1.0]))
         against = lines(
             "error",
             "Frame error against connectivity (soft-DEEP R: the highest ever met)",
@@ -45,13 +44,14 @@ class SpeechError(Part):
             [*(series(method, found) for method, found in points.items()), rule("dense", dense, "fully connected, with ℓ2")],
         )
         shown = {method: groups.get(_NEAR) or next(iter(groups.values())) for method, groups in runs.items()}
+        title = f"Validation error over iterations (budgets {100 * _NEAR:g} %)"
         return Drawn(
             settings=dict(speech.SETTINGS),
-            charts=[against, errors_over_iterations("iterations", f"Validation error over iterations (budgets {100 * _NEAR:g} %)", shown, done)],
-            tables=[error_table(points, dense)],
+            charts=[against, ERROR.over_iterations("iterations", title, shown, done)],
+            tables=[ERROR.table(points, dense)],
             findings=self.findings(scale, runs, done, dense),
             runs=[jobs[0] for jobs in shown.values()],
-        )  # fmt: skip
+        )
 
     def findings(
         self, scale: Scale, runs: dict[str, dict[float, list[TaskJob]]], done: Outcomes, dense: Mean | None
@@ -62,14 +62,14 @@ class SpeechError(Part):
             note = "another corpus: the figures cannot be compared, only what follows"
             found.append(finding(scale, claim, _TIMIT_DENSE, dense.percent(), dense.count, None, note))
         for method in ("deep-r", "soft-deep-r"):
-            gain = difference(done, runs["dense"][1.0], runs[method].get(_NEAR, []), ERROR)
+            gain = difference(done, runs["dense"][1.0], runs[method].get(_NEAR, []), ERROR.key)
             if gain is not None:
                 name = METHOD_NAMES[method]
                 claim = f"Speech: {name} is slightly better than the fully connected network around {100 * _NEAR:g} %"
                 ours = f"{gain.percent()} less error"
                 found.append(finding(scale, claim, "slightly better", ours, gain.count, gain.value > 0))
         gains = {
-            level: difference(done, runs["fixed"][level], runs["deep-r"][level], ERROR) for level in speech.LEVELS
+            level: difference(done, runs["fixed"][level], runs["deep-r"][level], ERROR.key) for level in speech.LEVELS
         }
         known = {level: gain for level, gain in gains.items() if gain is not None}
         if known:
@@ -79,43 +79,6 @@ class SpeechError(Part):
             count = min(gain.count for gain in known.values())
             found.append(finding(scale, claim, "consistently", ours, count, holds, "read as: in every seed at every level"))
         return found
-
-
-def error_points(groups: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """One point for each group of seeds: connectivity (as the method counts) and error, from sparse to dense."""
-    found = []
-    for summaries in groups:
-        error, connectivity = mean_of_key(summaries, ERROR), mean_of_key(summaries, "connectivity")
-        if error is not None and connectivity is not None and connectivity.value > 0:
-            label = f"{error.percent()} at {100 * connectivity.value:.2g} %, {error.count} seed(s)"
-            found.append(point(connectivity.value, error, label))
-    return sorted(found, key=lambda p: p["x"])
-
-
-def errors_over_iterations(id: str, title: str, shown: Mapping[str, Sequence[TaskJob]], done: Outcomes) -> dict[str, Any]:
-    """Error on the held-out speakers after each epoch."""
-    return lines(
-        id,
-        title,
-        axis("iteration"),
-        axis("validation error", percent=True),
-        [
-            series(method, curve_over_seeds([
-                [(r["step"], r["validation_error"]) for r in done.metrics(job, "epoch")] for job in done.ended(jobs)
-            ]))
-            for method, jobs in shown.items()
-        ],
-    )  # fmt: skip
-
-
-def error_table(points: Mapping[str, Sequence[dict[str, Any]]], dense: Mean | None) -> dict[str, Any]:
-    rows = [[METHOD_NAMES[m], f"{100 * p['x']:.3g} %", _error(p)] for m, found in points.items() for p in found]
-    rows += [[METHOD_NAMES["dense"], "100 %", dense.percent()]] if dense else []
-    return {"title": "All points", "columns": ["method", "connectivity", "test error"], "rows": rows}
-
-
-def _error(p: dict[str, Any]) -> str:
-    return Mean(p["y"], (p["high"] - p["low"]) / 2 if "low" in p else None, 1).percent()
 
 
 FIG2 = Figure(

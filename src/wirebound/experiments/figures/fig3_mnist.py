@@ -7,10 +7,10 @@ from typing import Any
 
 from wirebound.experiments.figures import mnist_jobs as mnist
 from wirebound.experiments.figures.charts import METHOD_NAMES, axis, finding, lines, series
-from wirebound.experiments.figures.fig1a import accuracy_points
 from wirebound.experiments.figures.fig5 import grid_jobs
 from wirebound.experiments.figures.figure import Drawn, Outcomes, Part, Scale
 from wirebound.experiments.figures.job import Job, TrainJob
+from wirebound.experiments.figures.measure import ACCURACY
 
 _VERY_LOW = 0.006  # connectivity
 _LARGER = 0.05
@@ -34,7 +34,7 @@ class MnistComparison(Part):
 
     def plot(self, scale: Scale, seeds: int, done: Outcomes) -> Drawn:
         runs = self.runs(scale, seeds)
-        points = {method: accuracy_points([done.of(jobs) for jobs in groups]) for method, groups in runs.items()}
+        points = {method: ACCURACY.points([done.of(jobs) for jobs in groups]) for method, groups in runs.items()}
         styles = {"deep-r": "line", "soft-deep-r": "line"}
         scatter = lines(
             "mnist-accuracy",
@@ -57,7 +57,7 @@ class MnistComparison(Part):
         return Drawn(
             settings={"MNIST": settings},
             charts=[scatter, curves],
-            tables=[_table(points)],
+            tables=[ACCURACY.table(points, None, "MNIST: all points")],
             findings=_findings(scale, seeds, points),
             runs=list(examples),
         )
@@ -81,13 +81,6 @@ def connectivity_curve(job: Job, done: Outcomes) -> list[dict[str, Any]]:
     windows = done.metrics(job, "window")[::4]
     found = [{"x": 0, "y": start}, *({"x": w["step_to"], "y": w["active_max"] / possible} for w in windows)]
     return [point for point in found if point["y"] > 0]
-
-
-def _table(points: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    rows = [
-        [METHOD_NAMES[method], f"{100 * p['x']:.3g} %", f"{100 * p['y']:.2f} %"] for method, found in points.items() for p in found
-    ]
-    return {"title": "MNIST: all points", "columns": ["method", "connectivity", "test accuracy"], "rows": rows}
 
 
 def _findings(scale: Scale, seeds: int, points: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:

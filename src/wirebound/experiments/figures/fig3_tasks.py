@@ -10,11 +10,10 @@ from typing import Any
 from wirebound.experiments.figures import cifar_jobs as cifar
 from wirebound.experiments.figures import speech_jobs as speech
 from wirebound.experiments.figures.charts import METHOD_NAMES, axis, finding, lines, series
-from wirebound.experiments.figures.fig1a import accuracy_points, accuracy_table
-from wirebound.experiments.figures.fig2 import error_points, error_table, errors_over_iterations
 from wirebound.experiments.figures.fig3_mnist import connectivity_curve
 from wirebound.experiments.figures.figure import Drawn, Outcomes, Part, Scale
 from wirebound.experiments.figures.job import Job
+from wirebound.experiments.figures.measure import ACCURACY, ERROR
 from wirebound.experiments.figures.task_job import TaskJob, affordable
 
 Runs = dict[str, list[list[TaskJob]]]  # by method, the seeds of each point
@@ -59,7 +58,7 @@ class CifarComparison(_Comparison):
 
     def plot(self, scale: Scale, seeds: int, done: Outcomes) -> Drawn:
         runs = self.runs(scale, seeds)
-        points = {m: accuracy_points([done.of(jobs) for jobs in groups]) for m, groups in runs.items()}
+        points = {m: ACCURACY.points([done.of(jobs) for jobs in groups]) for m, groups in runs.items()}
         scatter = lines(
             "cifar-accuracy",
             "CIFAR-10: test accuracy against connectivity at the end (soft-DEEP R: the highest ever met)",
@@ -72,11 +71,10 @@ class CifarComparison(_Comparison):
             "pruning": f"to {', '.join(f'{100 * p:g} %' for p in cifar.PRUNED)}, in two cuts, by one threshold for all matrices",
             "ℓ1-shrinkage": f"α {', '.join(f'{rate:g}' for rate in cifar.L1_RATES)}",
         }
-        table = accuracy_table(points, None)
         return Drawn(
             settings={"CIFAR-10": settings},
             charts=[scatter, self.connectivity(runs, done)],
-            tables=[{**table, "title": "CIFAR-10: all points"}],
+            tables=[ACCURACY.table(points, None, "CIFAR-10: all points")],
             findings=_at_or_below(scale, "CIFAR-10", points, better=1),
             runs=[groups[0][0] for groups in runs.values()],
         )
@@ -98,7 +96,7 @@ class SpeechComparison(_Comparison):
 
     def plot(self, scale: Scale, seeds: int, done: Outcomes) -> Drawn:
         runs = self.runs(scale, seeds)
-        points = {m: error_points([done.of(jobs) for jobs in groups]) for m, groups in runs.items()}
+        points = {m: ERROR.points([done.of(jobs) for jobs in groups]) for m, groups in runs.items()}
         scatter = lines(
             "speech-error",
             "Speech: frame error against connectivity at the end (soft-DEEP R: the highest ever met)",
@@ -112,11 +110,11 @@ class SpeechComparison(_Comparison):
             "pruning": f"to {', '.join(f'{100 * p:g} %' for p in speech.PRUNED)}, in two cuts, ℓ2 {speech.DECAY:g}",
             "ℓ1-shrinkage": f"α {', '.join(f'{rate:g}' for rate in speech.L1_RATES)}",
         }
-        over = errors_over_iterations("speech-iterations", "Speech: validation error over iterations", shown, done)
+        over = ERROR.over_iterations("speech-iterations", "Speech: validation error over iterations", shown, done)
         return Drawn(
             settings={"Speech": settings},
             charts=[scatter, self.connectivity(runs, done), over],
-            tables=[{**error_table(points, None), "title": "Speech: all points"}],
+            tables=[ERROR.table(points, None, "Speech: all points")],
             findings=[*_at_or_below(scale, "Speech", points, better=-1), *_jumps(scale, shown, done)],
             runs=[groups[0][0] for groups in runs.values()],
         )

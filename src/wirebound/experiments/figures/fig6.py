@@ -13,9 +13,9 @@ from typing import Any
 from wirebound.experiments.figures import mnist_jobs as mnist
 from wirebound.experiments.figures.charts import axis, finding, lines, series
 from wirebound.experiments.figures.curves import boxcar, curve_over_seeds, grouped, mean_of, mean_of_key
-from wirebound.experiments.figures.fig1a import over_iterations
 from wirebound.experiments.figures.figure import Drawn, Figure, Outcomes, Part, Scale
 from wirebound.experiments.figures.job import Job, TrainJob
+from wirebound.experiments.figures.measure import ACCURACY
 
 _LEVEL, _EPOCHS = 0.01, 20
 _WIDTH, _POINTS = 9, 100  # windows of the boxcar; points of a curve
@@ -73,7 +73,7 @@ class Rewiring(Part):
             if found:
                 drawn.charts += _charts(scope, found)
         shown = {"deep-r": runs["share"]}
-        drawn.charts.append(over_iterations("accuracy", "Test accuracy over iterations, newborns by first shares", shown, done))
+        drawn.charts.append(ACCURACY.over_iterations("accuracy", "Test accuracy over iterations, newborns by first shares", shown, done))
         accuracy = [[SCOPES[s], m.percent()] for s, jobs in runs.items() if (m := mean_of_key(done.of(jobs), "test_accuracy"))]
         drawn.tables.append({"title": "Test accuracy", "columns": ["newborns", "test accuracy"], "rows": accuracy})
         return drawn

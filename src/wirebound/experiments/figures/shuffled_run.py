@@ -7,7 +7,6 @@ A checkpoint is written after every epoch; the network in it is the one that the
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from wirebound.checkpoint import CheckpointError, load, save
 from wirebound.data import Dataset
 from wirebound.experiments.figures.job import Job, Summary, read_summary
 from wirebound.experiments.figures.transfer import Snapshot, activity_correlation, weight_correlation
+from wirebound.experiments.same_run import check_same
 from wirebound.methods import Method
 from wirebound.nn.part import wirings
 from wirebound.train import TrainConfig
@@ -29,7 +29,7 @@ from wirebound.train.engine import Engine, data_order
 from wirebound.train.interrupt import Interrupted, StopRequest
 from wirebound.train.loop import choose_engine
 from wirebound.train.models import build_method, build_model, build_optimizer
-from wirebound.train.record import RunFolder, RunFolderError
+from wirebound.train.record import RunFolder
 from wirebound.train.resume import FREE
 from wirebound.train.run_state import RunState, read_state
 from wirebound.train.running import evaluate
@@ -60,7 +60,7 @@ class ShuffledJob(Job):
         return train_shuffled(self.config, path)
 
     def finished(self, path: Path) -> Summary | None:
-        check_same(self.config, path)
+        check_same(identity(self.config), path)
         return read_summary(path)
 
 
@@ -69,27 +69,11 @@ def identity(config: TrainConfig) -> dict[str, Any]:
     return {"experiment": EXPERIMENT, **{name: value for name, value in config.as_dict().items() if name not in FREE}}
 
 
-def check_same(config: TrainConfig, out: Path) -> None:
-    """Raise unless the run in ``out``, if there is one, has these settings."""
-    for place in (out, out.with_name(out.name + ".partial")):
-        path = place / "config.json"
-        if not path.exists():
-            continue
-        try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise RunFolderError(f"{path} cannot be read: {error}") from error
-        for name, value in identity(config).items():
-            held = stored.get(name) if isinstance(stored, dict) else None
-            if held != value:
-                raise RunFolderError(f"{name} (={value!r}) must be that of the run in {out} (={held!r}) to resume it")
-
-
 def train_shuffled(config: TrainConfig, out: Path) -> Summary:
     """Train as the settings say, from the last epoch that an earlier start came to; leaves a run folder."""
     config.check()
     folder = RunFolder(out, resume=True)
-    check_same(config, out)
+    check_same(identity(config), out)
     done = read_summary(out)
     if done is not None:
         return done

@@ -12,8 +12,9 @@ from wirebound.experiments.figures.curves import Mean, mean_of
 from wirebound.experiments.figures.figure import Outcomes, Scale
 from wirebound.experiments.figures.job import Job, Summary, read_summary
 from wirebound.experiments.phonemes import PhonemeTask
+from wirebound.experiments.same_run import check_same
 from wirebound.experiments.task_config import TaskConfig
-from wirebound.experiments.task_run import Task, check_same, run_task
+from wirebound.experiments.task_run import Task, run_task
 
 _TASKS: dict[str, type[Task]] = {"cifar": CifarTask, "phonemes": PhonemeTask}
 
@@ -31,7 +32,7 @@ class TaskJob(Job):
         return run_task(_TASKS[self.task], self.config, path, resume=True)
 
     def finished(self, path: Path) -> Summary | None:
-        check_same(self.config, path)
+        check_same(self.config.identity(), path)
         return read_summary(path)
 
 
