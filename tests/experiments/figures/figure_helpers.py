@@ -78,6 +78,7 @@ def made_outcomes(folder, runs):
         ]
         summaries[name] = {
             "test_accuracy": accuracy, "connectivity": connectivity, "possible": sum(possible), "layers": layers,
+            "max_active": sum(counts),
         }  # fmt: skip
         lines = [
             {"kind": "epoch", "epoch": 1, "step": 6000, "test_accuracy": accuracy},

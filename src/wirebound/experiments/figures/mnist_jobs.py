@@ -64,6 +64,11 @@ def fixed_as(scale: Scale, words: str, counts: list[int], seed: int) -> TrainJob
     return _job(scale, f"fixed-as-{words}", seed, own)
 
 
+def deep_r_as(scale: Scale, words: str, budget: int, seed: int) -> TrainJob:
+    """DEEP R with as many connections as another run, ``words``, had at most."""
+    return _job(scale, f"deep-r-as-{words}", seed, {"method": "deep-r", "budget": budget})
+
+
 def soft_words(start: float, p_min: float) -> str:
     return f"soft-deep-r-{start:g}-pmin{p_min:g}"
 
