@@ -13,7 +13,6 @@ from wirebound.experiments.figures.fig3_mnist import MnistComparison
 from wirebound.experiments.figures.fig5 import PruningGrid, grid_jobs
 from wirebound.experiments.figures.fig6 import Births, Rewiring
 from wirebound.experiments.figures.figure import Outcomes, Scale
-from wirebound.experiments.figures.measure import between
 from wirebound.experiments.figures.registry import FIGURES
 from wirebound.experiments.figures.reproduce import reproduce
 
@@ -33,14 +32,6 @@ def test_means_and_curves():
     assert grouped([], 3) == []
     assert boxcar([0, 3, 6, 9], 3) == [1.5, 3, 6, 7.5]
     assert (Mean(1, 0.25, 3).low, Mean(1, None, 1).high) == (0.75, 1)
-
-
-def test_a_value_between_two_points():
-    points = [{"x": 0.1, "y": 0.9}, {"x": 0.001, "y": 0.5}]
-    assert between(points, 0.01) == pytest.approx(0.7)
-    assert between(points, 0.1) == 0.9
-    assert between(points, 0.2) is None
-    assert between(points[:1], 0.1) is None
 
 
 def _fig1a_runs(short=0.963, long=0.964, dense=0.98, soft=0.9):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from wirebound.experiments.figures.charts import METHOD_NAMES, axis, lines, series
@@ -62,16 +60,6 @@ class Measure:
         rows = [[METHOD_NAMES.get(m, m), f"{100 * p['x']:.3g} %", _mean(p).percent()] for m, found in points.items() for p in found]
         rows += [[METHOD_NAMES["dense"], "100 %", dense.percent()]] if dense else []
         return {"title": title, "columns": ["method", "connectivity", self.label], "rows": rows}
-
-
-def between(points: Sequence[Point], x: float) -> float | None:
-    """y at x on the line through points, straight over the logarithm of x; None beyond the first and the last."""
-    ordered = sorted(points, key=lambda p: p["x"])
-    for a, b in pairwise(ordered):
-        if a["x"] <= x <= b["x"]:
-            share = math.log(x / a["x"]) / math.log(b["x"] / a["x"])
-            return float(a["y"] + share * (b["y"] - a["y"]))
-    return None
 
 
 def _mean(p: Point) -> Mean:

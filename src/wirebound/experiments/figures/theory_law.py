@@ -69,7 +69,7 @@ class StationaryLaw(Part):
         quick = scale is Scale.QUICK
         cases = ("asymmetric",) if quick else tuple(_CASES)
         etas = theory.STEP_SIZES[:2] if quick else theory.STEP_SIZES
-        chains, span = {Scale.QUICK: (256, 20.0), Scale.FITTED: (1024, 40.0), Scale.FULL: (2048, 40.0)}[scale]
+        chains, span = {Scale.QUICK: (256, 20.0), Scale.FITTED: (2048, 40.0), Scale.FULL: (4096, 40.0)}[scale]
         return {c: [[TheoryJob(c, eta, chains, span, s) for s in range(seeds)] for eta in etas] for c in cases}
 
     def jobs(self, scale: Scale, seeds: int) -> list[Job]:
@@ -160,9 +160,9 @@ THEORY = Figure(
     parts=(StationaryLaw(),),
     notes={
         Scale.QUICK: "one problem, 256 chains, two step sizes",
-        Scale.FITTED: "three problems, 1024 chains, three step sizes",
-        Scale.FULL: "three problems, 2048 chains, three step sizes",
+        Scale.FITTED: "three problems, 2048 chains, three step sizes",
+        Scale.FULL: "three problems, 4096 chains, three step sizes",
     },
-    costs={Scale.QUICK: "3 s", Scale.FITTED: "3 min", Scale.FULL: "6 min"},
+    costs={Scale.QUICK: "3 s", Scale.FITTED: "4 min", Scale.FULL: "8 min"},
     seeds=1,
 )
