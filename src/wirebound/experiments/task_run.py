@@ -117,7 +117,7 @@ def run_task(
             _record_wiring(task, folder, observer, progress.epoch)
             progress.metrics = folder.position()
             save(folder.checkpoint, method=task.method, extra=_extra(task, progress, observer), random_state=False)
-        summary = summarise(task, progress)
+        summary = summarise(task, progress, observer)
         folder.finish(summary, task.method.model)
     return summary
 
@@ -212,7 +212,7 @@ def _record_wiring(task: Task, folder: RunFolder, observer: Observer, epoch: int
 # The end of it
 
 
-def summarise(task: Task, progress: Progress) -> dict[str, Any]:
+def summarise(task: Task, progress: Progress, observer: Observer) -> dict[str, Any]:
     """``summary.json``: the end of a run in one object."""
     config, method = task.config, task.method
     shapes, active = method.shapes, method.layer_active()
@@ -237,7 +237,7 @@ def summarise(task: Task, progress: Progress) -> dict[str, Any]:
         "seconds": round(progress.seconds, 3),
         **progress.figures,
         "layers": layers,
-        "ledger": [entry.__dict__ for entry in ledger(method.model, method).entries],
+        "ledger": [entry.__dict__ for entry in (*ledger(method.model, method).entries, *observer.entries())],
         "versions": {
             "wirebound": __version__,
             "torch": torch.__version__,

@@ -115,7 +115,8 @@ def train(
 def _summary(run: Run) -> dict[str, Any]:
     run.measure()
     summary = summarise(run.config, run.model, run.method, run.engine.name, run.steps, run.state)
-    return {**summary, "processes": world_size()}
+    held = [*summary["ledger"], *(entry.__dict__ for entry in run.observer.entries())]
+    return {**summary, "ledger": held, "processes": world_size()}
 
 
 def _already_finished(folder: RunFolder, model: nn.Module) -> RunResult:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from wirebound.checkpoint import CheckpointError
+from wirebound.ledger import Entry
 from wirebound.methods import Method
 from wirebound.wiring import LayerShape
 
@@ -90,6 +91,12 @@ class Observer:
         return {"from": edges, "layers": counts, "since_start": first}
 
     # State
+
+    def entries(self) -> list[Entry]:
+        """What it holds between two looks, for the ledger of a run."""
+        held = sum(tensor.numel() * tensor.element_size() for tensor in (*self.positions, *self.births))
+        note = "K × 12 B: position and epoch of birth, for the records of a run that writes a folder"
+        return [Entry("ages of connections", held, note)] if held else []
 
     def state(self) -> dict[str, list[Tensor]]:
         return {"positions": self.positions, "births": self.births}
