@@ -6,7 +6,7 @@ torch keeps in ``optimizer.state``; torch's own step does the rest of the model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -137,16 +137,9 @@ class Bridge:
         """torch's tensors for the θ of a wiring, made as torch makes them if this is the first step."""
         if self.kind is Kind.NONE or (self.kind is Kind.SGD and not group["momentum"]):
             return NO_STATE
-        theta = self.wirings[number].theta
-        state = self.optimizer.state[theta]
+        state = self.made_state(self.wirings[number].theta, group)
         if self.kind is Kind.SGD:
-            if state.get("momentum_buffer") is None:
-                state["momentum_buffer"] = torch.zeros_like(theta, requires_grad=False)
             return State(momentum=state["momentum_buffer"])
-        if "step" not in state:
-            state["step"] = torch.tensor(0.0)
-            for name in ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ())):
-                state[name] = torch.zeros_like(theta, requires_grad=False)
         state["step"] += 1
         return State(
             exp_avg=state["exp_avg"],
@@ -154,6 +147,18 @@ class Bridge:
             max_exp_avg_sq=state.get("max_exp_avg_sq"),
             born=self.born[number],
         )
+
+    def made_state(self, parameter: Tensor, group: Mapping[str, Any]) -> dict[str, Any]:
+        """What torch keeps for a parameter, made as torch makes it if there is none yet."""
+        state: dict[str, Any] = self.optimizer.state[parameter]
+        if self.kind is Kind.SGD:
+            if group["momentum"] and state.get("momentum_buffer") is None:
+                state["momentum_buffer"] = torch.zeros_like(parameter, requires_grad=False)
+        elif self.kind is Kind.ADAM and "step" not in state:
+            state["step"] = torch.tensor(0.0)
+            for name in ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ())):
+                state[name] = torch.zeros_like(parameter, requires_grad=False)
+        return state
 
     def riders(self, number: int, group: dict[str, Any], step: int) -> list[tuple[Tensor, float]]:
         """The arrays that move with their connections, and what a newborn has there."""

@@ -35,7 +35,7 @@ from wirebound.core.draws import binomial, uniform
 from wirebound.core.langevin import pull_and_push
 from wirebound.core.schedule import Rate, Scalar
 from wirebound.methods.bridge import Bridge
-from wirebound.methods.highest import Highest
+from wirebound.methods.highest import HasHighest, Highest
 from wirebound.methods.matrices import load_rows
 from wirebound.methods.method import Method, StepInfo, require_parameters, require_wirings
 from wirebound.ops.philox import Stream, stream_of
@@ -65,7 +65,7 @@ def reactivate_(wiring: Wiring, alive: Tensor, rate: float, riders: list[tuple[T
     return edges.diff().tolist()
 
 
-class ConstantRate(Method):
+class ConstantRate(HasHighest, Method):
     """Rewiring of a sparsified model in which dormant connections wake up at a constant rate.
 
     Args:
@@ -105,16 +105,6 @@ class ConstantRate(Method):
             wiring.bind_signs_()
             wiring.keep_empty_places_()
         self.highest = Highest(self.layer_active())
-
-    @property
-    def highest_active(self) -> int:
-        """The most connections that were ever active at once; never more than the budget of the model."""
-        return self.highest.active
-
-    @property
-    def highest_layer_active(self) -> list[int]:
-        """The most of each layer."""
-        return list(self.highest.layers)
 
     def step(self) -> StepInfo:
         self.steps += 1

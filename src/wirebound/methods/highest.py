@@ -26,3 +26,19 @@ class Highest:
         if len(layers) != len(self.layers):
             raise ValueError(f"state has highest counts of {len(layers)} layers, but the method has {len(self.layers)}")
         self.active, self.layers = int(state["active"]), layers
+
+
+class HasHighest:
+    """What a method without a budget tells of the most connections that it ever had."""
+
+    highest: Highest
+
+    @property
+    def highest_active(self) -> int:
+        """The most connections that were ever active at once."""
+        return self.highest.active
+
+    @property
+    def highest_layer_active(self) -> list[int]:
+        """The most of each layer."""
+        return list(self.highest.layers)

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn, optim
 
-from wirebound.methods.highest import Highest
+from wirebound.methods.highest import HasHighest
 from wirebound.methods.method import Method, StepInfo
 from wirebound.nn.part import wirings
 from wirebound.wiring import LayerShape
@@ -67,7 +67,7 @@ def find_matrices(
     return found
 
 
-class MatrixMethod(Method):
+class MatrixMethod(HasHighest, Method):
     """A method on the plain model that promises no budget, and remembers the most connections that it ever had."""
 
     plain = True
@@ -78,18 +78,6 @@ class MatrixMethod(Method):
         self.matrices = find_matrices(type(self).__name__, model, optimizer, exclude)
         self.shapes = tuple(matrix.shape for matrix in self.matrices)
         self.steps = 0
-
-    highest: Highest
-
-    @property
-    def highest_active(self) -> int:
-        """The most connections that were ever active at once."""
-        return self.highest.active
-
-    @property
-    def highest_layer_active(self) -> list[int]:
-        """The most of each layer."""
-        return list(self.highest.layers)
 
     @abstractmethod
     def layer_active(self) -> list[int]:

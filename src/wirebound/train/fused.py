@@ -189,18 +189,12 @@ class FusedEngine:
     def _state(self, parameter: Tensor) -> dict[str, Any]:
         """Addresses of torch's own state of a parameter, made as torch makes it if there is none."""
         group = next(g for g in self.method.optimizer.param_groups if any(p is parameter for p in g["params"]))
-        state = self.method.optimizer.state[parameter]
+        state = self.bridge.made_state(parameter, group)
         found: dict[str, Any] = {"weight_decay": group["weight_decay"]}
         if self.bridge.kind is Kind.SGD:
             if group["momentum"]:
-                if state.get("momentum_buffer") is None:
-                    state["momentum_buffer"] = torch.zeros_like(parameter, requires_grad=False)
                 found["moment1"] = state["momentum_buffer"].data_ptr()
             return found
-        if "step" not in state:
-            state["step"] = torch.tensor(0.0)
-            for name in ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ())):
-                state[name] = torch.zeros_like(parameter, requires_grad=False)
         found["moment1"] = state["exp_avg"].data_ptr()
         found["moment2"] = state["exp_avg_sq"].data_ptr()
         if "max_exp_avg_sq" in state:
