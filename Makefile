@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard csrc/*) setup.py pyproject.toml constraints.txt
 
-.PHONY: demo test quick lint types docs sanitize long bench reproduce-foundation clean setup setup-dev browser
+.PHONY: demo test quick lint types docs sanitize long bench reproduce clean setup setup-dev browser
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
@@ -55,6 +55,13 @@ long: setup-dev
 # The speed and memory tables of results/, measured on this machine.
 bench: setup-dev
 	$(BIN)/wirebound bench --out results/bench
+
+# The figures of the paper, at the scale of a small machine: hours. What is kept of them: RESULTS.md and results/reproduce.
+reproduce: setup
+	$(BIN)/wirebound reproduce --all --jobs 2 --out runs/reproduce
+	cp runs/reproduce/RESULTS.md RESULTS.md
+	cd runs/reproduce && for file in */experiment.json; do \
+	  mkdir -p ../../results/reproduce/$${file%/*} && cp $$file ../../results/reproduce/$$file; done
 
 # The browser that the tests of the report page use (Debian and its kin).
 browser:
