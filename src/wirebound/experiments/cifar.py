@@ -34,9 +34,9 @@ from wirebound.experiments.cifar_model import (
     plain_model,
     sparse_model,
 )
+from wirebound.experiments.task import Task
 from wirebound.experiments.task_config import TaskConfig, build_task_method, setting
 from wirebound.experiments.task_main import main_of
-from wirebound.experiments.task_run import Task
 from wirebound.experiments.weight_average import WeightAverage
 from wirebound.train.config import ConfigError
 

@@ -24,9 +24,9 @@ from wirebound.data import load_sequences
 from wirebound.data.sequences import Batch
 from wirebound.experiments.phoneme_config import PhonemeConfig
 from wirebound.experiments.phoneme_model import dense_model, frame_errors, frame_loss, shares_of, sparse_model
+from wirebound.experiments.task import Task
 from wirebound.experiments.task_config import build_task_method
 from wirebound.experiments.task_main import main_of
-from wirebound.experiments.task_run import Task
 
 _EVALUATION_BATCH = 64
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from wirebound.checkpoint import CheckpointError
 from wirebound.data import DataError
+from wirebound.experiments.task import Task
 from wirebound.experiments.task_config import TaskConfig
-from wirebound.experiments.task_run import Task, run_task
+from wirebound.experiments.task_run import run_task
 from wirebound.train.config import ConfigError
 from wirebound.train.engine import DivergedError
 from wirebound.train.interrupt import Interrupted

@@ -13,8 +13,9 @@ from wirebound.experiments.figures.figure import Outcomes, Scale
 from wirebound.experiments.figures.job import Job, Summary, read_summary
 from wirebound.experiments.phonemes import PhonemeTask
 from wirebound.experiments.same_run import check_same
+from wirebound.experiments.task import Task
 from wirebound.experiments.task_config import TaskConfig
-from wirebound.experiments.task_run import Task, run_task
+from wirebound.experiments.task_run import run_task
 
 _TASKS: dict[str, type[Task]] = {"cifar": CifarTask, "phonemes": PhonemeTask}
 
