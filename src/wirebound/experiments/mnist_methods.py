@@ -19,12 +19,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from wirebound.experiments.figures.figure import Outcomes
+from wirebound.experiments.figures.job import TrainJob
+from wirebound.experiments.figures.runner import run_jobs
 from wirebound.experiments.mnist_methods_table import markdown, table_line
-from wirebound.experiments.pool import run_all
 from wirebound.methods import METHODS
 from wirebound.methods.soft_rules import temperature_from_l1, theta_min_for
 from wirebound.train import TrainConfig
@@ -83,6 +85,10 @@ def name_of(method: str, point: dict[str, Any], level: float | None, seed: int) 
     return "-".join(parts)
 
 
+def _run_all(configs: Mapping[str, TrainConfig], out: Path, jobs: int) -> Outcomes:
+    return run_jobs([TrainJob(name, config) for name, config in configs.items()], out, jobs, print)
+
+
 def levels_of(method: str, levels: Sequence[float]) -> Sequence[float | None]:
     """The connectivities that a method is told; None for those that are not told."""
     return (None,) if method in SCANNED or method == "dense" else levels
@@ -100,20 +106,20 @@ def choose(methods: Sequence[str], out: Path, jobs: int, base: dict[str, Any]) -
         for point in points(method)
     }
     configs = {name: settings(*what, {**base, "seed": 0}) for name, what in plan.items()}
-    summaries, lost = run_all(configs, out / "choice", jobs)
-    for name, why in lost.items():
+    done = _run_all(configs, out / "choice", jobs)
+    for name, why in done.lost.items():
         print(f"not to be chosen: {name}: {why}")
     return [
         {
             "method": method,
             "level": level,
             "point": point,
-            "accuracy": summaries[name]["test_accuracy"],
-            "connectivity": summaries[name]["connectivity"],
-            "seconds": summaries[name]["seconds"],
+            "accuracy": done.summaries[name]["test_accuracy"],
+            "connectivity": done.summaries[name]["connectivity"],
+            "seconds": done.summaries[name]["seconds"],
         }
         for name, (method, point, level) in plan.items()
-        if name in summaries
+        if name in done.summaries
     ]
 
 
@@ -157,11 +163,11 @@ def run(
         names[method, level] = [name_of(method, point, told, seed) for seed in seeds]
         for name, seed in zip(names[method, level], seeds, strict=True):
             configs[name] = settings(method, point, told, {**base, "seed": seed})
-    summaries, lost = run_all(configs, out / "test", jobs)
-    if lost:
-        raise DivergedError("; ".join(f"{name}: {why}" for name, why in lost.items()))
+    done = _run_all(configs, out / "test", jobs)
+    if done.lost:
+        raise DivergedError("; ".join(f"{name}: {why}" for name, why in done.lost.items()))
     return [
-        table_line(method, level, best(choices, method, level), [summaries[name] for name in names.get((method, level), ())])
+        table_line(method, level, best(choices, method, level), [done.summaries[name] for name in names.get((method, level), ())])
         for method, level in cells
     ]
 
