@@ -9,12 +9,15 @@ from wirebound.experiments import theory
 from wirebound.experiments.figures import fig4, mnist_jobs
 from wirebound.experiments.figures.curves import Mean, boxcar, curve_over_seeds, grouped, mean_of
 from wirebound.experiments.figures.fig1a import FIG1A, MnistAccuracy, reaches
+from wirebound.experiments.figures.fig1b import CifarAccuracy
+from wirebound.experiments.figures.fig2 import SpeechError
 from wirebound.experiments.figures.fig3_mnist import MnistComparison
 from wirebound.experiments.figures.fig5 import PruningGrid, grid_jobs
 from wirebound.experiments.figures.fig6 import Births, Rewiring
 from wirebound.experiments.figures.figure import Outcomes, Scale
 from wirebound.experiments.figures.registry import FIGURES
 from wirebound.experiments.figures.reproduce import reproduce
+from wirebound.experiments.figures.task_job import Difference
 
 
 def _holds(drawn):
@@ -175,3 +178,34 @@ def test_nothing_is_lost_without_runs(tmp_path):
     for name in ("fig1a", "fig1b", "fig2", "fig3", "fig4", "fig5", "fig6"):
         drawn = FIGURES[name].plot(Scale.FITTED, 2, Outcomes(tmp_path, {}, {"x": "diverged"}))
         assert all(found["holds"] is None for found in drawn.findings)
+
+
+def test_differences_are_told_without_a_sign():
+    assert Difference(-0.0159, 0.0016, 2, -0.02).words("less error", "more error") == "1.59 ± 0.16 % more error"
+    assert Difference(0.01, None, 1, 0.01).words("less error", "more error") == "1.00 % less error"
+
+
+def test_fig1b_and_fig2_findings_follow_from_the_runs(tmp_path):
+    part, scale, seeds = CifarAccuracy(), Scale.FITTED, 2
+    accuracy = {"deep-r": 0.7, "fixed": 0.69, "dense": 0.71, "soft-deep-r": 0.6}
+    runs = {
+        job.folder: (accuracy[method], level, [100, 100, 100])
+        for method, groups in part.runs(scale, seeds).items()
+        for level, jobs in groups.items()
+        for job in jobs
+    }
+    assert list(_holds(part.plot(scale, seeds, made_outcomes(tmp_path, runs))).values()) == [None, True, True, True]
+    worse = {folder: (0.65, *rest) if "/deep-r" in folder else (a, *rest) for folder, (a, *rest) in runs.items()}
+    drawn = part.plot(scale, seeds, made_outcomes(tmp_path, worse))
+    assert list(_holds(drawn).values()) == [None, False, False, False]
+    assert drawn.findings[-1]["ours"] == "4.00 ± 0.00 % worse"
+    speech = SpeechError()
+    error = {"deep-r": 0.4, "fixed": 0.42, "dense": 0.41, "soft-deep-r": 0.45}
+    summaries = {
+        job.folder: {"test_error_at_best_validation": error[method], "connectivity": level}
+        for method, groups in speech.runs(scale, seeds).items()
+        for level, jobs in groups.items()
+        for job in jobs
+    }
+    found = speech.findings(scale, speech.runs(scale, seeds), Outcomes(tmp_path, summaries, {}), Mean(0.41, 0.0, 2))
+    assert [f["holds"] for f in found] == [None, True, False, True]

@@ -67,7 +67,7 @@ class CifarAccuracy(Part):
         gap = difference(done, runs["dense"][1.0], runs["deep-r"][_LARGE], ACCURACY.key)
         if gap is not None:
             claim = f"CIFAR-10: DEEP R at {100 * _LARGE:g} % is close to the fully connected network"
-            ours = f"{gap.percent()} below"
+            ours = gap.words("below", "above")
             note = f"read as: less than {100 * _CLOSE:g} % below"
             found.append(finding(scale, claim, "close", ours, gap.count, gap.value < _CLOSE, note))
         for level in cifar.FIXED_LEVELS:
@@ -75,7 +75,7 @@ class CifarAccuracy(Part):
             if gain is not None:
                 claim = f"CIFAR-10: DEEP R at {100 * level:g} % is better than fixed connectivity"
                 note = "read as: better in every seed, each beside the same seed"
-                found.append(finding(scale, claim, "better", f"{gain.percent()} better", gain.count, gain.least > 0, note))
+                found.append(finding(scale, claim, "better", gain.words("better", "worse"), gain.count, gain.least > 0, note))
         return found
 
 

@@ -66,7 +66,7 @@ class SpeechError(Part):
             if gain is not None:
                 name = METHOD_NAMES[method]
                 claim = f"Speech: {name} is slightly better than the fully connected network around {100 * _NEAR:g} %"
-                ours = f"{gain.percent()} less error"
+                ours = gain.words("less error", "more error")
                 found.append(finding(scale, claim, "slightly better", ours, gain.count, gain.value > 0))
         gains = {
             level: difference(done, runs["fixed"][level], runs["deep-r"][level], ERROR.key) for level in speech.LEVELS
@@ -74,7 +74,7 @@ class SpeechError(Part):
         known = {level: gain for level, gain in gains.items() if gain is not None}
         if known:
             claim = "Speech: DEEP R beats fixed random connectivity at every level"
-            ours = "; ".join(f"{gain.percent()} less error at {100 * level:g} %" for level, gain in known.items())
+            ours = "; ".join(f"{gain.words('less error', 'more error')} at {100 * level:g} %" for level, gain in known.items())
             holds = all(gain.least > 0 for gain in known.values())
             count = min(gain.count for gain in known.values())
             found.append(finding(scale, claim, "consistently", ours, count, holds, "read as: in every seed at every level"))

@@ -48,6 +48,10 @@ class Difference(Mean):
 
     least: float
 
+    def words(self, above: str, below: str) -> str:
+        """As in "1.59 ± 0.16 % more error": the difference without its sign, and what it is."""
+        return f"{Mean(abs(self.value), self.spread, self.count).percent()} {above if self.value >= 0 else below}"
+
 
 def difference(done: Outcomes, more: Sequence[TaskJob], less: Sequence[TaskJob], key: str) -> Difference | None:
     """``more`` − ``less``, seed by seed; None where no seed has both."""
