@@ -18,7 +18,7 @@ FIG3 = Figure(
     notes={
         Scale.QUICK: "MNIST panel on the bundled digits; CIFAR-10 and speech as in quick fig1b and fig2; one seed",
         Scale.FITTED: "MNIST: the paper's own settings; each point of the scans of pruning, ℓ1-shrinkage and soft-DEEP R once; "
-        "CIFAR-10 and speech as in fig1b and fig2, two seeds",
+        "CIFAR-10 and speech as in fig1b and fig2, DEEP R with two seeds, on CIFAR-10 the others with one",
         Scale.FULL: "MNIST: the paper's own settings, every point with all seeds",
     },
     costs={Scale.QUICK: "25 s", Scale.FITTED: "3 h, less where fig1a, fig1b, fig2 and fig5 have been run", Scale.FULL: "weeks"},

@@ -48,12 +48,12 @@ class CifarComparison(_Comparison):
     task = "CIFAR-10"
 
     def runs(self, scale: Scale, seeds: int) -> Runs:
-        each = range(affordable(scale, seeds))
+        each, scans = range(affordable(scale, seeds)), range(cifar.scan_seeds(scale, seeds))
         return {
             "deep-r": [[cifar.deep_r(scale, level, s) for s in each] for level in cifar.LEVELS],
-            "soft-deep-r": [[cifar.soft(scale, level, s) for s in each] for level in cifar.SOFT_STARTS],
-            "pruning": [[cifar.pruning(scale, level, s) for s in each] for level in cifar.PRUNED],
-            "l1-shrinkage": [[cifar.l1_shrinkage(scale, rate, s) for s in each] for rate in cifar.L1_RATES],
+            "soft-deep-r": [[cifar.soft(scale, level, s) for s in scans] for level in cifar.SOFT_STARTS],
+            "pruning": [[cifar.pruning(scale, level, s) for s in scans] for level in cifar.PRUNED],
+            "l1-shrinkage": [[cifar.l1_shrinkage(scale, rate, s) for s in scans] for rate in cifar.L1_RATES],
         }
 
     def plot(self, scale: Scale, seeds: int, done: Outcomes) -> Drawn:
@@ -75,7 +75,7 @@ class CifarComparison(_Comparison):
             settings={"CIFAR-10": settings},
             charts=[scatter, self.connectivity(runs, done)],
             tables=[ACCURACY.table(points, None, "CIFAR-10: all points")],
-            findings=_at_or_below(scale, "CIFAR-10", points, better=1),
+            findings=_at_or_below(scale, "CIFAR-10", points, 1, cifar.scan_seeds(scale, seeds)),
             runs=[groups[0][0] for groups in runs.values()],
         )
 
@@ -115,13 +115,13 @@ class SpeechComparison(_Comparison):
             settings={"Speech": settings},
             charts=[scatter, self.connectivity(runs, done), over],
             tables=[ERROR.table(points, None, "Speech: all points")],
-            findings=[*_at_or_below(scale, "Speech", points, better=-1), *_jumps(scale, shown, done)],
+            findings=[*_at_or_below(scale, "Speech", points, -1, affordable(scale, seeds)), *_jumps(scale, shown, done)],
             runs=[groups[0][0] for groups in runs.values()],
         )
 
 
 def _at_or_below(
-    scale: Scale, task: str, points: Mapping[str, Sequence[dict[str, Any]]], better: int
+    scale: Scale, task: str, points: Mapping[str, Sequence[dict[str, Any]]], better: int, seeds: int
 ) -> list[dict[str, Any]]:
     """Each network of pruning and ℓ1-shrinkage beside the DEEP R network with no more connections (or the sparsest)."""
     own = sorted(points["deep-r"], key=lambda p: p["x"])
@@ -138,7 +138,6 @@ def _at_or_below(
     )
     holds = all(better * (q["y"] - p["y"]) >= 0 for _, p, q in pairs) if pairs else None
     note = "beside each, the DEEP R networks with the same number of connections or fewer"
-    seeds = affordable(scale, 2)
     return [finding(scale, claim, "slightly better", ours or "no networks to compare", seeds, holds, note)]
 
 
