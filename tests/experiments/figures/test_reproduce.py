@@ -133,7 +133,7 @@ def _plain(runs):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_interrupted_and_gone_on_with(tmp_path, workers):
     """SIGINT to this process alone, as `kill -INT` sends it; then the same once more, beside runs that are left alone."""
-    jobs = [digits_job(f"s{s}", epochs=15, seed=s, engine="module") for s in range(2)]
+    jobs = [digits_job(f"s{s}", epochs=8, seed=s, engine="module") for s in range(2)]
 
     def interrupt():
         while not list(tmp_path.glob("runs/digits/*.partial/metrics.jsonl")):
