@@ -93,15 +93,19 @@ def _each(jobs: Mapping[str, Job], runs: Path, workers: int) -> Iterator[tuple[s
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=min(workers, len(jobs)), mp_context=context, initializer=_begin) as pool:
         waiting = {pool.submit(work, job, runs / folder): folder for folder, job in jobs.items()}
+        stopped = False
         try:
             for done in as_completed(waiting):
                 yield waiting[done], done.result()
         except KeyboardInterrupt:
+            stopped = True
             running = _stop(waiting)
-            yield from ((waiting[future], future.result()) for future in running)
+            # All of them, before anyone is told: a second signal would cut a checkpoint short that is being written.
+            yield from [(waiting[future], future.result()) for future in running]
             yield "", Ended(interrupted=128 + signal.SIGINT)
         finally:
-            _stop(waiting)  # of no effect unless something went wrong
+            if not stopped:
+                _stop(waiting)  # of no effect unless something went wrong
 
 
 def _stop(waiting: Mapping[Future[Ended], str]) -> list[Future[Ended]]:
