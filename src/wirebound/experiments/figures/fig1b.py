@@ -88,7 +88,8 @@ FIG1B = Figure(
     notes={
         Scale.QUICK: "twenty steps of each method, one seed",
         Scale.FITTED: "5 epochs (1,955 steps) instead of 2,558, the same for all methods: half a cosine from η 0.05, momentum "
-        "0.9, first weights as strong as in the dense network; soft-DEEP R with one seed",
+        "0.9, first weights as strong as in the dense network; soft-DEEP R with one seed; what "
+        "was tried is in docs/reproduce.md",
         Scale.FULL: "the paper's million steps",
     },
     costs={Scale.QUICK: "1 min", Scale.FITTED: "80 min", Scale.FULL: "weeks"},
