@@ -13,12 +13,13 @@ setup-dev: $(VENV)/.installed-dev
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
+# Nothing is compiled to bytecode ahead: most of what comes with the packages is never imported.
 $(VENV)/.installed: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable .
 	@touch $@
 
 $(VENV)/.installed-dev: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev]"
 	@touch $@ $(VENV)/.installed
 
 # Train DEEP R on MNIST at 1 % connectivity and write a report of the run.
