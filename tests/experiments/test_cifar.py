@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,15 @@ from wirebound.data import Dataset
 from wirebound.experiments import cifar, task_run
 from wirebound.experiments.cifar import CifarConfig, CifarTask
 from wirebound.experiments.cifar_input import evaluation_batches, standardise, training_batches
-from wirebound.experiments.cifar_model import DEVIATIONS, CifarNet, LocalResponse, add_decay, plain_model, sparse_model
+from wirebound.experiments.cifar_model import (
+    DEVIATIONS,
+    CifarNet,
+    LocalResponse,
+    add_decay,
+    plain_model,
+    shares_of,
+    sparse_model,
+)
 from wirebound.experiments.weight_average import WeightAverage
 from wirebound.report.runs import read_run
 from wirebound.train.config import ConfigError
@@ -76,6 +86,18 @@ def test_soft_deep_r_starts_as_strong_as_the_others(stripes: Dataset) -> None:
     for name in ("conv2", "fc1", "fc2"):
         weight = task.model.get_submodule(name).weight.detach()
         assert weight[weight != 0].square().mean().sqrt().item() == pytest.approx(DEVIATIONS[name], rel=0.03), name
+
+
+def test_a_budget_is_scaled_as_its_connectivity_is(stripes: Dataset) -> None:
+    assert shares_of(0.05, None) == pytest.approx([0.2, 0.02, 0.2])
+    assert shares_of(None, 53_043) == pytest.approx([0.2, 0.02, 0.2], rel=1e-4)
+    assert shares_of(None, None) == pytest.approx([1.0, 0.4, 1.0])
+
+
+def test_freed_memory_is_kept_where_the_c_library_can() -> None:
+    code = "from wirebound.experiments.allocator import keep_freed_memory as k; import platform; print(k(), platform.libc_ver()[0])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert said[0] == str(said[1:] == ["glibc"])
 
 
 @pytest.mark.parametrize("sparse", [False, True])

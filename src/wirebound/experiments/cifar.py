@@ -26,12 +26,11 @@ from wirebound.data import load, split_validation
 from wirebound.experiments.cifar_input import Batch, evaluation_batches, training_batches
 from wirebound.experiments.cifar_model import (
     DECAY,
-    MULTIPLIERS,
     PLAIN,
-    REWIRED,
     add_decay,
     gains,
     plain_model,
+    shares_of,
     sparse_model,
 )
 from wirebound.experiments.task import Task
@@ -104,7 +103,7 @@ class CifarTask(Task):
             model = sparse_model(config.connectivity, config.budget, config.seed, scaled)
         self.model = model
         optimizer = optim.SGD(model.parameters(), lr=config.lr, momentum=config.momentum)
-        shares = [min(1.0, MULTIPLIERS[name] * (config.connectivity or 1.0)) for name in REWIRED]
+        shares = shares_of(config.connectivity, config.budget)
         self.method = build_task_method(
             config,
             model,

@@ -120,6 +120,14 @@ def sparse_model(connectivity: float | None, budget: int | None, seed: int, scal
     return _start(model, seed, scaled)
 
 
+def shares_of(connectivity: float | None, budget: int | None) -> list[float]:
+    """Connectivity of the three matrices at the start; all of it for methods that are told none."""
+    if connectivity is None:
+        possible = sum(n_out * n_in for n_out, n_in in _SIZES.values())
+        connectivity = 1.0 if budget is None else budget / possible
+    return [min(1.0, MULTIPLIERS[name] * connectivity) for name in REWIRED]
+
+
 def gains(shares: Sequence[float] | None = None) -> list[float]:
     """What makes the tutorial's deviations of N(0, 1)/√n_in, for the three matrices; ``shares``: scaled for these."""
     strengths = [1.0] * len(REWIRED) if shares is None else [share**-0.5 for share in shares]
