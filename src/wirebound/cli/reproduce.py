@@ -17,9 +17,9 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "reproduce",
         help="rerun figures of the paper",
-        description="Rerun figures of the paper. Each writes DIR/NAME/experiment.json, its runs are below DIR/runs, and "
-        "DIR/RESULTS.md has the paper's claims beside what was found, and DIR/page.html shows all of it. Finished runs are never repeated and interrupted "
-        "ones go on: start the same command again.",
+        description="Rerun figures of the paper. Each writes DIR/NAME/experiment.json, its runs are below DIR/runs; "
+        "DIR/RESULTS.md has the paper's claims beside what was found, and DIR/page.html shows all of it. Finished runs "
+        "are never repeated and interrupted ones go on: start the same command again.",
         epilog="example: wirebound reproduce fig1a fig6 --jobs 2 --out runs/reproduce",
     )
     parser.add_argument("figures", nargs="*", metavar="NAME", help="figures; `--list` shows them")
