@@ -15,6 +15,7 @@ import struct
 import tarfile
 import time
 import zipfile
+from abc import ABC, abstractmethod
 from types import SimpleNamespace
 
 import numpy as np
@@ -49,16 +50,16 @@ SECONDS_EACH = 10
 MEGABYTES = 150
 
 
-class Target:
+class Target(ABC):
     """One reader: how to make an input, how to read it, and which errors are its clear ones."""
 
     errors: tuple[type[Exception], ...]
 
-    def make(self, chance: random.Random) -> object:
-        raise NotImplementedError
+    @abstractmethod
+    def make(self, chance: random.Random) -> object: ...
 
-    def read(self, made: object) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def read(self, made: object) -> None: ...
 
 
 class CheckpointTarget(Target):
