@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from wirebound.data import Dataset, SequenceDataset
-from wirebound.experiments import cifar, phonemes
+from wirebound.experiments import cifar, phonemes, task_run
 
 
 @pytest.fixture
@@ -57,3 +61,23 @@ def corpus() -> SequenceDataset:
         source="made",
         speakers=np.array([f"s{i // 3}" for i in range(60)]),
     )
+
+
+@pytest.fixture
+def cut_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], AbstractContextManager[None]]:
+    """While ``cut_after(n)`` is open, the loop of the tasks is interrupted after n steps, as by Ctrl-C pressed twice."""
+
+    @contextmanager
+    def cut(steps: int) -> Iterator[None]:
+        real, left = task_run._step, iter(range(steps))
+
+        def failing(*given: Any) -> Any:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return real(*given)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(task_run, "_step", failing)
+            yield
+
+    return cut

@@ -6,6 +6,8 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ import torch.nn.functional as F
 
 import wirebound as wb
 from wirebound.data import Dataset
-from wirebound.experiments import cifar, task_run
+from wirebound.experiments import cifar
 from wirebound.experiments.cifar import CifarConfig, CifarTask
 from wirebound.experiments.cifar_input import evaluation_batches, standardise, training_batches
 from wirebound.experiments.cifar_model import (
@@ -195,23 +197,12 @@ def test_a_run_learns_and_leaves_a_run_folder(stripes: Dataset, tmp_path: Path, 
 
 
 def test_an_interrupted_run_goes_on_to_the_same_end(
-    stripes: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stripes: Dataset, tmp_path: Path, cut_after: Callable[[int], AbstractContextManager[None]]
 ) -> None:
     settings = ["--connectivity", "0.05", *SMALL, "--epochs", "3", "--evaluate-every", "2", "--out"]
     assert cifar.main([*settings, str(tmp_path / "whole")]) == 0
-    steps = {"left": 14}  # of 10 in an epoch
-    real = task_run._step
-
-    def failing(*given: object) -> object:
-        steps["left"] -= 1
-        if steps["left"] < 0:
-            raise KeyboardInterrupt
-        return real(*given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(task_run, "_step", failing)
-    with pytest.raises(KeyboardInterrupt):
+    with cut_after(14):  # of 10 in an epoch
         cifar.main([*settings, str(tmp_path / "cut")])
-    monkeypatch.setattr(task_run, "_step", real)
     assert cifar.main([*settings, str(tmp_path / "cut"), "--resume"]) == 0
     a, b = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("whole", "cut"))
     for volatile in ("seconds", "ledger"):

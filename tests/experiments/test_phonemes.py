@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from torch import nn
 
 import wirebound as wb
 from wirebound.data import Batch, SequenceDataset
-from wirebound.experiments import phonemes, task_run
+from wirebound.experiments import phonemes
 from wirebound.experiments.phoneme_config import PhonemeConfig
 from wirebound.experiments.phoneme_model import TwoWayLSTM, dense_model, frame_errors, frame_loss, reverse, sparse_model
 from wirebound.report.runs import read_run
@@ -119,23 +121,12 @@ def test_a_run_learns_keeps_its_budget_and_leaves_a_run_folder(
 
 @pytest.mark.parametrize("arguments", METHODS[:2])
 def test_an_interrupted_run_goes_on_to_the_same_end(
-    loaded: SequenceDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+    loaded: SequenceDataset, tmp_path: Path, cut_after: Callable[[int], AbstractContextManager[None]], arguments: list[str]
 ) -> None:
     settings = [*arguments, *SMALL, "--epochs", "3", "--out"]
     assert phonemes.main([*settings, str(tmp_path / "whole")]) == 0
-    steps = {"left": 8}  # of 6 in an epoch: the second epoch is cut
-    real = task_run._step
-
-    def failing(*given: object) -> object:
-        steps["left"] -= 1
-        if steps["left"] < 0:
-            raise KeyboardInterrupt
-        return real(*given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(task_run, "_step", failing)
-    with pytest.raises(KeyboardInterrupt):
+    with cut_after(8):  # of 6 in an epoch: the second epoch is cut
         phonemes.main([*settings, str(tmp_path / "cut")])
-    monkeypatch.setattr(task_run, "_step", real)
     assert not (tmp_path / "cut").exists()
     assert phonemes.main([*settings, str(tmp_path / "cut"), "--resume", "--seed", "5"]) == 2  # another run
     assert phonemes.main([*settings, str(tmp_path / "cut"), "--resume"]) == 0
