@@ -69,3 +69,14 @@ def test_the_list(capsys):
     for figure in FIGURES.values():
         assert f"{figure.name:<8} {figure.title} ({figure.paper})" in printed
         assert figure.claim in printed
+
+
+def test_a_figure_without_its_data_does_not_keep_the_others(tmp_path, monkeypatch, capsys):
+    from wirebound.cli.main import main
+
+    monkeypatch.setenv("WIREBOUND_SPEECH", "timit")  # licensed: never there
+    monkeypatch.setenv("WIREBOUND_DATA", str(tmp_path))
+    assert main(["reproduce", "fig2", "theory", "--quick", "--out", str(tmp_path / "out")]) == 1
+    assert "not run for lack of data: fig2" in capsys.readouterr().out
+    assert (tmp_path / "out" / "theory" / "experiment.json").exists()
+    assert main(["reproduce", "fig2", "--quick", "--out", str(tmp_path / "out")]) == 2

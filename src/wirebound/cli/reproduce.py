@@ -38,6 +38,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     # Here, because the figures import half of the package.
+    from wirebound.data import DataError
     from wirebound.experiments.figures.figure import Scale
     from wirebound.experiments.figures.registry import FIGURES
     from wirebound.experiments.figures.reproduce import (
@@ -64,12 +65,20 @@ def run(options: argparse.Namespace) -> int:
     check_numbers(options.seeds, options.jobs)
     if options.resume:
         check_something_there(figures, scale, options.seeds, options.out)
+    lacking: list[str] = []
     try:
         for figure in figures:
             console.print(f"{figure.name}: {figure.title}")
-            experiment = reproduce(
-                figure, scale, options.seeds, options.out, options.jobs, console.print, finished=options.finished
-            )
+            try:
+                experiment = reproduce(
+                    figure, scale, options.seeds, options.out, options.jobs, console.print, finished=options.finished
+                )
+            except DataError as error:
+                if len(figures) == 1:
+                    raise
+                lacking.append(figure.name)  # the other figures may have other data
+                console.print(f"  not run: {error}")
+                continue
             write_results(options.out, FIGURES)  # after each: a later figure may be interrupted
             for found in experiment["findings"]:
                 console.print(f"  {_HOLDS[found['holds']]}: {found['claim']}")
@@ -78,8 +87,12 @@ def run(options: argparse.Namespace) -> int:
     except Interrupted as error:
         Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print(f"wirebound: {error}")
         return error.code
+    if len(lacking) == len(figures):
+        raise DataError(f"none of {', '.join(lacking)} could be run: see above which data each lacks")
     console.print(f"claims and findings: {options.out / 'RESULTS.md'}")
     sources = find_sources([options.out])
     page = write_report(sources.runs, options.out / "page.html", sources.experiments)
     console.print(f"page: {page}")
-    return 0
+    if lacking:
+        console.print(f"not run for lack of data: {', '.join(lacking)}; `wirebound data list` says what is missing")
+    return 1 if lacking else 0
