@@ -30,6 +30,7 @@ LIBRARY = Path("wirebound") / "_native" / "libwirebound.so"  # the same name on 
 FLAGS = [
     "-O3", "-std=c++17", "-fPIC", "-pthread", "-fvisibility=hidden", "-fvisibility-inlines-hidden",
     "-fno-math-errno", "-ffp-contract=fast",  # no -ffast-math: a NaN must stay one
+    "-falign-loops=64",  # inner loops took up to a twentieth longer where they happened to start badly
     "-Wall", "-Wextra", "-Wno-psabi",
 ]  # fmt: skip
 LINK_FLAGS = ["-dynamiclib"] if sys.platform == "darwin" else ["-shared", "-Wl,-z,relro"]
@@ -40,7 +41,9 @@ def instruction_sets() -> dict[str, list[str]]:
     first copy of every inline function of the standard library, and that copy must run on every processor."""
     machine = platform.machine().lower()
     if machine in ("x86_64", "amd64"):
-        return {"baseline": ["-march=x86-64"], "v3": ["-march=x86-64-v3"], "v4": ["-march=x86-64-v4"]}
+        # Compilers order instructions for a processor of this set better than for x86-64 at large.
+        v3 = ["-march=x86-64-v3", "-mtune=haswell"]
+        return {"baseline": ["-march=x86-64"], "v3": v3, "v4": ["-march=x86-64-v4"]}
     if machine in ("aarch64", "arm64"):
         return {"neon": []}
     return {"baseline": []}

@@ -75,6 +75,15 @@ WB_INLINE Access access_to(int64_t bytes, const int32_t* cursors) {
     return bytes > kPrefetchBytes ? Access::prefetched : Access::cached;
 }
 
+// Where the row of a connection starts in a panel, in bytes. A panel in the cache is smaller than 4 GB, and a product of
+// 32 bits loses the sign's bit by itself.
+template <int PanelBytes, Access access>
+WB_INLINE uintptr_t row_bytes(int32_t code) {
+    static_assert(PanelBytes % 2 == 0, "the top bit must be shifted out");
+    if constexpr (access == Access::cached) return static_cast<uint32_t>(code) * uint32_t{PanelBytes};
+    else return static_cast<uintptr_t>(row_of(code)) * PanelBytes;
+}
+
 // For a block of columns, the connections [begin[c], stop[c]) that lie in the current tile of rows.
 struct TileRuns {
     int64_t begin[kBlockColumns], stop[kBlockColumns];

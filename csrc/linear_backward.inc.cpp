@@ -14,31 +14,51 @@ WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, 
     using V = Vec<T, Bytes>;
     const int32_t* code = layer.code;
     const auto row_address = [&](int64_t k) __attribute__((always_inline)) {
-        return panel + static_cast<uintptr_t>(row_of(code[k])) * PanelBytes;
+        return panel + row_bytes<PanelBytes, access>(code[k]);
     };
     V in[vectors], out[chains][vectors];
     for (int i = 0; i < vectors; ++i) {
         if constexpr (Dtheta) in[i] = load<T, Bytes>(x + i * lanes);
         for (int chain = 0; chain < chains; ++chain) out[chain][i] = V{};
     }
-    const auto connection = [&](int64_t k, V* to) __attribute__((always_inline)) {
-        const T* dy = reinterpret_cast<const T*>(row_address(k));
+    // Vector i of dy, from the row of connection k, into the sums of its column and of the connection.
+    const auto add = [&](T weight, const T* dy, int i, bool first, V* to, V& product) __attribute__((always_inline)) {
+        V value = load<T, Bytes>(dy + i * lanes);
+        keep(value);
+        if constexpr (Dx) to[i] += splat<T, Bytes>(weight) * value, keep(to[i]);
+        if constexpr (Dtheta) product = first ? in[i] * value : product + in[i] * value, keep(product);
+    };
+    const auto fetch = [&](int64_t k) __attribute__((always_inline)) {
         if constexpr (access == Access::prefetched)
             prefetch<PanelBytes>(row_address(std::min(k + kPrefetchAhead, last)));
-        V weight, product = {};
-        if constexpr (Dx) weight = splat<T, Bytes>(with_sign(layer.theta[k], code[k]));
-        for (int i = 0; i < vectors; ++i) {
-            V value = load<T, Bytes>(dy + i * lanes);
-            keep(value);
-            if constexpr (Dx) to[i] += weight * value;
-            if constexpr (Dtheta) product = i == 0 ? in[0] * value : product + in[i] * value;
-        }
+        return reinterpret_cast<const T*>(row_address(k));
+    };
+    const auto connection = [&](int64_t k, V* to) __attribute__((always_inline)) {
+        const T* dy = fetch(k);
+        const T weight = with_sign(layer.theta[k], code[k]);
+        V product = {};
+        for (int i = 0; i < vectors; ++i) add(weight, dy, i, i == 0, to, product);
         return product;
+    };
+    // Two connections in turns, half a row apart: an addition then seldom waits for the one before it.
+    const auto pair = [&](int64_t k, V* product) __attribute__((always_inline)) {
+        const T* dy[2] = {fetch(k), fetch(k + 1)};
+        const T weight[2] = {with_sign(layer.theta[k], code[k]), with_sign(layer.theta[k + 1], code[k + 1])};
+#pragma GCC unroll 8
+        for (int turn = 0; turn < 2 * vectors; ++turn) {
+            const int one = turn % 2, i = (turn / 2 + one * (vectors / 2)) % vectors;
+            add(weight[one], dy[one], i, turn < 2, out[0], product[one]);
+        }
     };
     V products[4];
     int64_t k = begin;
     for (; k + 4 <= end; k += 4) {
-        for (int i = 0; i < 4; ++i) products[i] = connection(k + i, out[i % chains]);
+        if constexpr (chains == 1) {
+            pair(k, products);
+            pair(k + 2, products + 2);
+        } else {
+            for (int i = 0; i < 4; ++i) products[i] = connection(k + i, out[i % chains]);
+        }
         if constexpr (Dtheta) {
             Four<T> sums = with_signs<T, sizeof(Four<T>)>(sum_lanes<T, Bytes>(products), load<int32_t, 16>(code + k));
             if (!start) sums += load<T, sizeof(Four<T>)>(dtheta + k);

@@ -11,7 +11,7 @@ WB_INLINE void scatter_column(const Layer<T>& layer, int64_t begin, int64_t end,
     using V = Vec<T, Bytes>;
     const int32_t* code = layer.code;
     const auto row_address = [&](int64_t k) __attribute__((always_inline)) {
-        return panel + static_cast<uintptr_t>(row_of(code[k])) * PanelBytes;
+        return panel + row_bytes<PanelBytes, access>(code[k]);
     };
     V in[vectors];
     for (int i = 0; i < vectors; ++i) in[i] = load<T, Bytes>(x + i * lanes);

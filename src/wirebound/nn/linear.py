@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from wirebound import ops
+from wirebound.nn.node import direct, transforms_active
 from wirebound.nn.part import SparseLayer
 from wirebound.wiring import Constraints, LayerShape, Wiring, settle_budget
 
@@ -41,13 +43,17 @@ class _SparseLinear(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True: our gradients would be constants in that graph
             raise RuntimeError("SparseLinear has no second derivative: use create_graph=False")
         x, theta = ctx.saved_tensors
-        need_dx, need_dtheta, need_dbias = ctx.needs_input_grad[:3]
+        need_dx, need_dtheta, need_dbias, _ = ctx.needs_input_grad
         dx, dtheta = ops.linear_backward(x, dy, theta, ctx.index, need_dx, need_dtheta)
         dbias = dy.sum(0) if need_dbias else None
-        watch = ctx.layer.fast_wiring.watch
+        layer = ctx.layer
+        watch = layer.fast_wiring.watch
         if watch is not None:
-            watch.setdefault(ctx.layer.part, []).append(LinearGradient(x, dy))
+            watch.setdefault(layer.part, []).append(LinearGradient(x, dy))
         return dx, dtheta, dbias, None
+
+
+_apply: Callable[..., Tensor] = direct(_SparseLinear)
 
 
 class SparseLinear(SparseLayer):
@@ -94,16 +100,22 @@ class SparseLinear(SparseLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         theta = self.fast_wiring.layer_theta(self.part)
-        if x.shape[-1] != self.in_features:
-            raise ValueError(f"the last dimension of the input (={x.shape[-1]}) must be in_features (={self.in_features})")
+        shape = x.shape
+        if shape[-1] != self.in_features:
+            raise ValueError(f"the last dimension of the input (={shape[-1]}) must be in_features (={self.in_features})")
         if x.dtype is not theta.dtype:
             if not torch.is_autocast_enabled(x.device.type):
                 raise ValueError(f"the dtype of the input (={x.dtype}) must be that of the layer (={theta.dtype})")
             x = x.to(theta.dtype)  # sparse layers compute in the precision of their parameters
-        if x.dim() == 2:
-            return cast(Tensor, _SparseLinear.apply(x, theta, self.bias, self))
-        y = _SparseLinear.apply(x.reshape(-1, self.in_features), theta, self.bias, self)
-        return cast(Tensor, y.view(*x.shape[:-1], self.out_features))
+        try:
+            bias = self._parameters["bias"]  # nn.Module takes longer to find an attribute
+        except KeyError:  # somebody computes it, as parametrizations do
+            bias = self.bias
+        apply = _SparseLinear.apply if transforms_active() else _apply
+        if len(shape) == 2:
+            return cast(Tensor, apply(x, theta, bias, self))
+        y = apply(x.reshape(-1, self.in_features), theta, bias, self)
+        return cast(Tensor, y.view(*shape[:-1], self.out_features))
 
     def dense_twin(self) -> nn.Linear:
         theta = self.wiring.theta

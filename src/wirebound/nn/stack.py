@@ -16,6 +16,7 @@ from torch.nn.modules import module as torch_module
 
 from wirebound import ops
 from wirebound.nn.linear import SparseLinear
+from wirebound.nn.node import direct, transforms_active
 from wirebound.ops.native_stack import Stack, StackLayer, StackWiring
 from wirebound.wiring import Wiring
 
@@ -47,9 +48,7 @@ class _SparseStack(torch.autograd.Function):
         return (None, dx, *gradients)
 
 
-# What ``_SparseStack.apply`` comes down to when no function transform is active: the rest of it takes longer than the
-# arithmetic of a small stack.
-_apply: Callable[..., Tensor] = super(torch.autograd.Function, _SparseStack).apply  # type: ignore[misc]
+_apply: Callable[..., Tensor] = direct(_SparseStack)
 
 
 class Run:
@@ -104,7 +103,7 @@ class Run:
                 return False
         if any(self._hooks) or torch_module._has_any_global_hook() or list(map(type, self.modules)) != self.kinds:
             return False
-        if torch._C._are_functorch_transforms_active() or any(wiring.watch is not None for wiring in self.wirings):
+        if transforms_active() or any(wiring.watch is not None for wiring in self.wirings):
             return False
         work = x.numel() // self.in_features * self.work
         return work < (_MOST_WORK if torch.get_num_threads() == 1 else _MOST_WORK_THREADED)

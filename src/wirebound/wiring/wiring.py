@@ -263,7 +263,7 @@ class Wiring(nn.Module):
         All layers of a wiring share one split of θ in each forward pass, so that its backward is one concatenation
         instead of a K-long tensor of zeros for every layer.
         """
-        theta = self.theta
+        theta: Tensor = self._parameters["theta"]  # type: ignore[assignment]  # nn.Module takes longer to find an attribute
         if len(self.layers) == 1:
             return theta
         key = (theta._version, torch.is_grad_enabled())
