@@ -25,13 +25,12 @@ WB_INLINE Floats8 load_values(const uint8_t* from) {
 // Whether the next 8 values are zero in all samples.
 template <class X>
 WB_INLINE bool is_zero_block(const X* const* rows, int64_t count, int64_t feature) {
-    uint64_t bits = 0;
-    for (int64_t b = 0; b < count; ++b) {
-        uint64_t words[sizeof(X)];
-        std::memcpy(words, rows[b] + feature, sizeof words);
-        for (uint64_t word : words) bits |= word;
-    }
-    return bits == 0;
+    constexpr int kBytes = 8 * static_cast<int>(sizeof(X));  // 8 or 32
+    Vec<uint64_t, kBytes> bits = {};
+    for (int64_t b = 0; b < count; ++b) bits |= load<uint64_t, kBytes>(rows[b] + feature);
+    uint64_t any = 0;
+    for (int i = 0; i < kBytes / 8; ++i) any |= bits[i];
+    return any == 0;
 }
 
 // The connections of columns [first, last) join the ranges, in whole groups of eight.

@@ -36,6 +36,8 @@ public:
     WB_INLINE PanelAt(const float* panel, int64_t first)
         : base_(reinterpret_cast<uintptr_t>(panel) - static_cast<uintptr_t>(first) * kBytes) {}
     WB_INLINE float* operator[](uint32_t feature) const { return reinterpret_cast<float*>(base_ + feature * kBytes); }
+    // Of a connection's row: see row_of.
+    WB_INLINE float* row(int32_t code) const { return (*this)[static_cast<uint32_t>(row_of(code))]; }
 
 private:
     static constexpr uintptr_t kBytes = V * 32;
@@ -48,13 +50,14 @@ WB_INLINE Floats8 splat_weight(const SparsePart& part, int64_t k) {
     return (Floats8)((Ints8)splat<float, 32>(part.theta[k]) ^ sign);
 }
 
-// y += w x for a range of connections of a thin layer.
+// y += w x for a range of connections of a thin layer. The part is a copy, because stores into a panel could otherwise
+// change the original.
 template <int V>
-static void forward_thin(const SparsePart& part, Range range, const float* x, float* y) {
+static void forward_thin(const SparsePart part, Range range, const float* x, float* y) {
     const PanelAt<V> inputs(x, part.first_column), outputs(y, 0);
     for (int64_t k = range.begin; k < range.end; ++k) {
         const float* from = inputs[static_cast<uint32_t>(part.columns[k])];
-        float* to = outputs[static_cast<uint32_t>(part.code[k] & INT32_MAX)];
+        float* to = outputs.row(part.code[k]);
         const Floats8 weight = splat_weight(part, k);
         Floats8 sum[V];
         for (int v = 0; v < V; ++v) sum[v] = load<float, 32>(to + 8 * v) + weight * load<float, 32>(from + 8 * v);
@@ -62,20 +65,35 @@ static void forward_thin(const SparsePart& part, Range range, const float* x, fl
     }
 }
 
-// gradient_k += sign_k x dy, and dx += w dy with Dx, for a range of connections of a thin layer.
+// gradient_k += sign_k x dy for a range of connections of a thin layer; with Dx also dx = sum of w dy of each column that
+// has connections, and then the range is the whole layer.
+//
+// The sums of a column stay in registers: `same` empties them where a column begins, and what is stored for a
+// connection is final if it is the column's last.
 template <int V, bool Dx>
-static void backward_thin(const SparsePart& part, Range range, const float* x, const float* dy, float* dx) {
+static void backward_thin(const SparsePart part, Range range, const float* x, const float* dy, float* dx) {
     const PanelAt<V> inputs(x, part.first_column), slopes(dy, 0), input_slopes(dx, part.first_column);
-    const auto one = [&](int64_t k) {
-        const uint32_t column = static_cast<uint32_t>(part.columns[k]);
-        const float *from = inputs[column], *d = slopes[static_cast<uint32_t>(part.code[k] & INT32_MAX)];
-        Floats8 sum{};
-        for (int v = 0; v < V; ++v) sum += load<float, 32>(d + 8 * v) * load<float, 32>(from + 8 * v);
+    Floats8 total[V] = {};
+    int32_t column_before = -1;
+    const auto one = [&](int64_t k) __attribute__((always_inline)) {
+        const int32_t column = part.columns[k];
+        const float *from = inputs[static_cast<uint32_t>(column)];
+        const float *d = slopes.row(part.code[k]);
+        Floats8 sum{}, slope[V];
+        for (int v = 0; v < V; ++v) {
+            slope[v] = load<float, 32>(d + 8 * v);
+            keep(slope[v]);
+            sum += slope[v] * load<float, 32>(from + 8 * v);
+        }
         if constexpr (Dx) {
-            float* to = input_slopes[column];
+            float* to = input_slopes[static_cast<uint32_t>(column)];
+            const Ints8 same = Ints8{} - static_cast<int32_t>(column == column_before);
             const Floats8 weight = splat_weight(part, k);
-            for (int v = 0; v < V; ++v)
-                store<float, 32>(to + 8 * v, load<float, 32>(to + 8 * v) + weight * load<float, 32>(d + 8 * v));
+            for (int v = 0; v < V; ++v) {
+                total[v] = (Floats8)((Ints8)total[v] & same) + weight * slope[v];
+                store<float, 32>(to + 8 * v, total[v]);
+            }
+            column_before = column;
         }
         return sum;
     };

@@ -175,38 +175,70 @@ static void recount_columns(const RewireTask& task, const int64_t* dead, int64_t
     for (int64_t c = 0; c < count; ++c) task.colptr[c + 1] += sum += scratch.change[static_cast<size_t>(c)];
 }
 
-// Into a second array, a vector at a time: a piece may be written over its end, because the next one follows there.
-template <class Element, class Value>
-static void gather_array(void* data, int64_t budget, RewireScratch& scratch, Value&& value) {
+// N arrays into a second memory and back, a vector at a time: a piece may be written over its end, because the next one
+// follows there. All arrays go through the pieces together, since most of the time is in where each piece ends.
+template <class Element, int N, class Value>
+static void gather_arrays(const Rider* riders, int64_t budget, RewireScratch& scratch, Value&& value) {
     constexpr int64_t kSize = static_cast<int64_t>(sizeof(Element));
-    const int64_t bytes = budget * kSize;
-    scratch.gathered.resize(static_cast<size_t>(bytes) + 32);
-    char* gathered = scratch.gathered.data();
-    const char* from = static_cast<const char*>(data);
+    const int64_t bytes = budget * kSize, room = (bytes + 63) / 32 * 32;
+    scratch.gathered.resize(static_cast<size_t>(N * room));
+    char* to[N];
+    const char* from[N];
+    for (int i = 0; i < N; ++i) {
+        to[i] = scratch.gathered.data() + i * room;
+        from[i] = static_cast<const char*>(riders[i].data);
+    }
     for (const Segment& piece : scratch.pieces) {
         const int64_t begin = piece.begin * kSize, end = piece.end * kSize, shift = piece.shift * kSize;
-        if (end + 32 <= bytes)
-            for (int64_t i = begin; i < end; i += 32)
-                store<int32_t, 32>(gathered + i + shift, load<int32_t, 32>(from + i));
-        else std::memcpy(gathered + begin + shift, from + begin, static_cast<size_t>(end - begin));
+        if (end + 32 <= bytes) {
+            for (int64_t at = begin; at < end; at += 32)
+                for (int i = 0; i < N; ++i) store<int32_t, 32>(to[i] + at + shift, load<int32_t, 32>(from[i] + at));
+        } else {
+            for (int i = 0; i < N; ++i)
+                std::memcpy(to[i] + begin + shift, from[i] + begin, static_cast<size_t>(end - begin));
+        }
     }
-    Element* to = reinterpret_cast<Element*>(gathered);
-    for (const Newborn& newborn : scratch.newborns) to[newborn.target] = static_cast<Element>(value(newborn));
-    std::memcpy(data, gathered, static_cast<size_t>(bytes));
+    for (int i = 0; i < N; ++i) {
+        Element* elements = reinterpret_cast<Element*>(to[i]);
+        for (const Newborn& newborn : scratch.newborns)
+            elements[newborn.target] = static_cast<Element>(value(newborn, riders[i], i));
+        std::memcpy(riders[i].data, to[i], static_cast<size_t>(bytes));
+    }
+}
+
+// The same for any number of arrays, four or fewer at a time.
+template <class Element, class Value>
+static void gather_all(const std::vector<Rider>& riders, int64_t budget, RewireScratch& scratch, Value&& value) {
+    for (size_t at = 0; at < riders.size(); at += 4) {
+        const Rider* here = riders.data() + at;
+        const auto with_index = [&](const Newborn& newborn, const Rider& rider, int i) {
+            return value(newborn, rider, at + static_cast<size_t>(i));
+        };
+        switch (std::min<size_t>(4, riders.size() - at)) {
+            case 1: gather_arrays<Element, 1>(here, budget, scratch, with_index); break;
+            case 2: gather_arrays<Element, 2>(here, budget, scratch, with_index); break;
+            case 3: gather_arrays<Element, 3>(here, budget, scratch, with_index); break;
+            default: gather_arrays<Element, 4>(here, budget, scratch, with_index); break;
+        }
+    }
 }
 
 static void gather_riders(const RewireTask& task, RewireScratch& scratch) {
-    gather_array<int32_t>(task.code, task.budget, scratch, [](const Newborn& newborn) { return newborn.code; });
-    if (task.columns) {
-        const auto column = [](const Newborn& newborn) { return static_cast<int32_t>(newborn.column); };
-        gather_array<int32_t>(task.columns, task.budget, scratch, column);
-    }
+    // Code and column first, because their newborns have values of their own.
+    std::vector<Rider>&small = scratch.small, &large = scratch.large;
+    small.assign(1, Rider{task.code, 0});
+    large.clear();
+    if (task.columns) small.push_back(Rider{task.columns, 0});
+    const size_t own = small.size();
     for (int64_t i = 0; i < task.n_riders; ++i) {
         const wb_rider& rider = task.riders[i];
-        const auto fill = [&](const Newborn&) { return rider.fill; };
-        if (rider.size == 4) gather_array<int32_t>(rider.data, task.budget, scratch, fill);
-        else gather_array<int64_t>(rider.data, task.budget, scratch, fill);
+        (rider.size == 4 ? small : large).push_back(Rider{rider.data, rider.fill});
     }
+    gather_all<int32_t>(small, task.budget, scratch, [&](const Newborn& newborn, const Rider& rider, size_t i) {
+        return i == 0 ? newborn.code : i < own ? newborn.column : rider.fill;
+    });
+    gather_all<int64_t>(large, task.budget, scratch,
+                        [](const Newborn&, const Rider& rider, size_t) { return rider.fill; });
 }
 
 // Replaces the dead, once the ranks are drawn.

@@ -173,20 +173,41 @@ static Walked<T> walk_block(T* __restrict theta, T shrink, T noise_std, const fl
     return result;
 }
 
-// Groups of eight are passed over together: the dead are few.
+// Bit i: whether values[i] < 0, for eight values.
+WB_INLINE unsigned negative_bits(const float* values) {
+    const Floats8 v = load<float, 32>(values);
+#if defined(__AVX__)
+    return static_cast<unsigned>(__builtin_ia32_movmskps256((Floats8)(v < 0.0f)));
+#else
+    unsigned bits = 0;
+    for (int i = 0; i < 8; ++i) bits |= static_cast<unsigned>(v[i] < 0) << i;
+    return bits;
+#endif
+}
+WB_INLINE unsigned negative_bits(const double* values) {
+    unsigned bits = 0;
+    for (int i = 0; i < 8; ++i) bits |= static_cast<unsigned>(values[i] < 0) << i;
+    return bits;
+}
+
+// Indices of the negative ones of at most a block, added to `dead`. They are few and anywhere, so the first of eight is
+// written whether it exists or not, and counted if it does: no branch has to guess, except for a second one.
 template <class T>
 static void find_dead(const T* theta, int64_t from, int64_t to, std::vector<int64_t>& dead) {
-    int64_t k = from;
+    int64_t found[kUpdateBlock + 1], *next = found, k = from;
     for (; k + 8 <= to; k += 8) {
-        Bits<T> bits[8], signs = 0;
-        std::memcpy(bits, theta + k, sizeof bits);
-        for (Bits<T> value : bits) signs |= value;
-        if (signs >= 0) continue;
-        for (int64_t i = k; i < k + 8; ++i)
-            if (theta[i] < 0) dead.push_back(i);
+        unsigned bits = negative_bits(theta + k);
+        do {
+            *next = k + __builtin_ctz(bits | 1u << 8);
+            next += bits != 0;
+            bits &= bits - 1;
+        } while (bits != 0);
     }
-    for (; k < to; ++k)
-        if (theta[k] < 0) dead.push_back(k);
+    for (; k < to; ++k) {
+        *next = k;
+        next += theta[k] < 0;
+    }
+    dead.insert(dead.end(), found, next);
 }
 
 // Connections [from, to) with one walk. True if a theta is not finite.

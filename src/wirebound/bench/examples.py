@@ -6,21 +6,27 @@ most connections are replaced in every step, which no real training does; so the
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+SCALE = 1 / 255  # of a byte
 _LIT = 0.19  # share of pixels above 0, as in MNIST
 _ALIKE = 0.5  # how much images of a class have in common; at this value as many are rewired as on MNIST
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Images and labels."""
+    """Images as bytes, which is how MNIST comes and how the fused path takes it, the same as numbers, and labels."""
 
-    x: Tensor
+    pixels: Tensor
     y: Tensor
+
+    @functools.cached_property
+    def x(self) -> Tensor:
+        return self.pixels * SCALE
 
     @staticmethod
     def make(inputs: int, classes: int, count: int, seed: int = 0) -> Examples:
@@ -31,7 +37,7 @@ class Examples:
         dark = inputs - max(1, round(_LIT * inputs))
         lit = scores > scores.kthvalue(dark, dim=1, keepdim=True).values
         brightness = 0.3 + 0.7 * torch.rand(count, inputs, generator=generator)
-        return Examples(torch.where(lit, brightness, 0.0), y)
+        return Examples((255 * torch.where(lit, brightness, 0.0)).round().to(torch.uint8), y)
 
     def batches(self, size: int) -> list[tuple[Tensor, Tensor]]:
         return list(zip(torch.split(self.x, size), torch.split(self.y, size), strict=True))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from wirebound.bench.examples import Examples
+from wirebound.bench.examples import SCALE, Examples
 from wirebound.methods import Method
 from wirebound.train.config import TrainConfig
 from wirebound.train.engine import Engine
@@ -30,7 +30,7 @@ def fused_engine(model: nn.Module, method: Method, examples: Examples) -> Engine
         reason = fused.why_not_fused(model, method)
         if reason:
             return str(reason)
-        engine: Engine = fused.FusedEngine(model, method, examples.x, examples.y)
+        engine: Engine = fused.FusedEngine(model, method, examples.pixels, examples.y, scale=SCALE)
     except (ImportError, AttributeError) as error:
         return str(error)
     return engine
