@@ -1,11 +1,5 @@
 // The linear layer, y = x W^T + bias, and its gradients.
 
-#include "transpose.inc.cpp"
-
-#include "layer.inc.cpp"
-
-#include "lane_sums.inc.cpp"
-
 #include "linear_backward.inc.cpp"
 #include "linear_forward.inc.cpp"
 

@@ -1,5 +1,5 @@
-// Portable vectors: GCC and Clang vector extensions, as wide as the instruction set. Included by isa.cpp inside
-// wb::<isa>, so every instruction set has its own.
+// Portable vectors: GCC and Clang vector extensions, as wide as the instruction set. Included by isa_*.cpp
+// inside wb::<isa>, so every instruction set has its own.
 
 #if defined(__AVX512F__)
 constexpr int kVectorBytes = 64;
@@ -133,16 +133,18 @@ WB_INLINE Vec<T, Bytes / 2> fold(Vec<T, Bytes> v) {
 #endif
 }
 
-// Keeps a loaded vector in its register: GCC would rather load it again for every use, and loads are what is scarce.
+// Keeps a loaded vector in its register: GCC would rather load it again for every use, and loads are what is scarce. A
+// vector wider than a register is left alone.
 template <class V>
 WB_INLINE void keep(V& value) {
+    if constexpr (sizeof(V) <= kVectorBytes) {
 #if defined(__x86_64__)
-    __asm__("" : "+v"(value));
+        __asm__("" : "+v"(value));
 #elif defined(__aarch64__)
-    __asm__("" : "+w"(value));
-#else
-    (void)value;
+        __asm__("" : "+w"(value));
 #endif
+    }
+    (void)value;
 }
 
 // Keeps a product from being fused with the addition that follows.

@@ -60,7 +60,7 @@ struct KernelTable {
 
 #undef WB_FIELD
 
-// Defined by isa.cpp, once per instruction set it is compiled for.
+// Defined by isa_training.cpp, once per instruction set it is compiled for.
 const wb::KernelTable* wb_table_baseline();
 const wb::KernelTable* wb_table_v3();
 const wb::KernelTable* wb_table_v4();

@@ -32,7 +32,9 @@ for set in $sets; do
     # A set this processor cannot run only has to be there.
     chosen=$flags
     if [ "$set" = v4 ] && ! grep -q avx512bw /proc/cpuinfo; then chosen="$plain -O0 -g0"; fi
-    $cxx $chosen $march -DWB_ISA="$set" -c "$source/isa.cpp" -o "$build/$number-$set.o" &
+    for part in layers training; do
+        $cxx $chosen $march -DWB_ISA="$set" -c "$source/isa_$part.cpp" -o "$build/$number-$set-$part.o" &
+    done
     number=$((number + 1))
 done
 wait

@@ -1,9 +1,11 @@
-// All kernels as one translation unit, compiled once per instruction set: -DWB_ISA=baseline | v3 | v4 | neon.
+// What the files compiled once per instruction set begin with: -DWB_ISA=baseline | v3 | v4 | neon.
 //
 // Standard headers come first, outside the namespace; the kernel files are then pasted into wb::<isa>, so that the
 // same function exists once per instruction set under different names. Inline functions of the standard library do
 // not: the linker keeps one copy of each. setup.py links the lowest instruction set first, so the copy it keeps runs
 // everywhere. Helper templates that must be fast therefore belong in the kernel files, not in std::.
+#pragma once
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -33,38 +35,7 @@
 namespace wb {
 namespace WB_ISA {
 
-// Each file ends with fill_<subject>(KernelTable&), which enters its kernels into the table.
-#include "simd.h"
-
-#include "linear.inc.cpp"
-#include "conv.inc.cpp"
-#include "random.inc.cpp"
-#include "update.inc.cpp"
-#include "rewire.inc.cpp"
-#include "step.inc.cpp"
-#include "fused.inc.cpp"
-#include "stack.inc.cpp"
-#include "recurrent.inc.cpp"
-
-static KernelTable make_table() {
-    KernelTable table;
-    table.isa = WB_STRING(WB_ISA);
-    fill_linear(table);
-    fill_conv(table);
-    fill_random(table);
-    fill_update(table);
-    fill_rewire(table);
-    fill_step(table);
-    fill_fused(table);
-    fill_stack(table);
-    fill_recurrent(table);
-    return table;
-}
+void fill_layers(KernelTable& table);  // isa_layers.cpp
 
 }  // namespace WB_ISA
 }  // namespace wb
-
-const wb::KernelTable* WB_JOIN(wb_table_, WB_ISA)() {
-    static const wb::KernelTable table = wb::WB_ISA::make_table();
-    return &table;
-}
