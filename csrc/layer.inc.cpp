@@ -55,7 +55,7 @@ WB_INLINE int64_t widest_panel(int64_t n_out) {
 }
 
 // A panel larger than this is not in the second-level cache, and its rows are worth prefetching.
-constexpr int64_t kPrefetchBytes = int64_t{800} << 10;
+constexpr int64_t kPrefetchBytes = int64_t{400} << 10;
 constexpr int64_t kPrefetchAhead = 24;
 
 template <int Bytes>
@@ -75,13 +75,13 @@ WB_INLINE Access access_to(int64_t bytes, const int32_t* cursors) {
     return bytes > kPrefetchBytes ? Access::prefetched : Access::cached;
 }
 
-// Where the row of a connection starts in a panel, in bytes. A panel in the cache is smaller than 4 GB, and a product of
+// Where the row of a connection starts in a panel, in bytes. A panel without tiles is smaller than 4 GB, and a product of
 // 32 bits loses the sign's bit by itself.
 template <int PanelBytes, Access access>
 WB_INLINE uintptr_t row_bytes(int32_t code) {
     static_assert(PanelBytes % 2 == 0, "the top bit must be shifted out");
-    if constexpr (access == Access::cached) return static_cast<uint32_t>(code) * uint32_t{PanelBytes};
-    else return static_cast<uintptr_t>(row_of(code)) * PanelBytes;
+    if constexpr (access == Access::tiled) return static_cast<uintptr_t>(row_of(code)) * PanelBytes;
+    else return static_cast<uint32_t>(code) * uint32_t{PanelBytes};
 }
 
 // For a block of columns, the connections [begin[c], stop[c]) that lie in the current tile of rows.
