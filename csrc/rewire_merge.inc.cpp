@@ -24,14 +24,27 @@ static void count_dead(const RewireTask& task, const int64_t* dead, int64_t n_de
     }
 }
 
-// The column of each connection, where the caller does not keep it.
+// The column of each connection of some columns, counted from the first. Whatever a column holds, eight are written
+// at once: most have fewer, the next column overwrites what was too much, and no loop has an end to mispredict. So
+// there must be room for eight more at the end.
+static void write_columns(const int64_t* colptr, int64_t n_in, int32_t* columns) {
+    for (int64_t c = 0; c < n_in; ++c) {
+        const Ints8 column = static_cast<int32_t>(c) - Ints8{};
+        int64_t k = colptr[c] - colptr[0];
+        const int64_t end = colptr[c + 1] - colptr[0];
+        do {
+            store<int32_t, 32>(columns + k, column);
+            k += 8;
+        } while (k < end);
+    }
+}
+
+// The column of each connection of the wiring, where the caller does not keep it.
 static const int32_t* columns_of(const RewireTask& task, RewireScratch& scratch) {
     if (task.columns) return task.columns;
-    scratch.columns.resize(static_cast<size_t>(task.budget));
+    scratch.columns.resize(static_cast<size_t>(task.budget) + 8);
     const RewireLayer& last = scratch.layers.back();
-    for (int64_t c = 0; c < last.first_column + last.n_in; ++c)
-        for (int64_t k = task.colptr[c]; k < task.colptr[c + 1]; ++k)
-            scratch.columns[static_cast<size_t>(k)] = static_cast<int32_t>(c);
+    write_columns(task.colptr, last.first_column + last.n_in, scratch.columns.data());
     return scratch.columns.data();
 }
 

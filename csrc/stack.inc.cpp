@@ -10,21 +10,6 @@ struct StackScratch {
     std::vector<Range> lit, all;  // connections of the first layer whose input is not zero; all of a layer
 };
 
-// The column of each connection of a layer, counted from the layer's first. Whatever a column holds, eight are written
-// at once: most have fewer, the next column overwrites what was too much, and no loop has an end to mispredict. So
-// there must be room for eight more at the end.
-static void write_columns(const int64_t* colptr, int64_t n_in, int32_t* columns) {
-    for (int64_t c = 0; c < n_in; ++c) {
-        const Ints8 column = static_cast<int32_t>(c) - Ints8{};
-        int64_t k = colptr[c] - colptr[0];
-        const int64_t end = colptr[c + 1] - colptr[0];
-        do {
-            store<int32_t, 32>(columns + k, column);
-            k += 8;
-        } while (k < end);
-    }
-}
-
 class Stack {
 public:
     Stack(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride, int64_t batch, float* kept,

@@ -226,12 +226,12 @@ class Wiring(nn.Module):
     def layer_places(self) -> list[int]:
         """Places of each layer in the arrays, empty ones included."""
         bounds = self.bounds
-        return [b - a for a, b in itertools.pairwise(bounds)]
+        return [bounds[i + 1] - bounds[i] for i in range(len(bounds) - 1)]
 
     @property
     def layer_active(self) -> list[int]:
         """Connections of each layer."""
-        alive = self.alive
+        alive = self._buffers["alive"]  # methods ask in every step, and nn.Module takes longer to find an attribute
         if alive is None:
             return self.layer_places
         return [int(alive[a:b].sum()) for a, b in itertools.pairwise(self.bounds)]
