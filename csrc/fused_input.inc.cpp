@@ -26,10 +26,11 @@ WB_INLINE Floats8 load_values(const uint8_t* from) {
 template <class X>
 WB_INLINE bool is_zero_block(const X* const* rows, int64_t count, int64_t feature) {
     constexpr int kBytes = 8 * static_cast<int>(sizeof(X));  // 8 or 32
-    Vec<uint64_t, kBytes> bits = {};
-    for (int64_t b = 0; b < count; ++b) bits |= load<uint64_t, kBytes>(rows[b] + feature);
-    uint64_t any = 0;
-    for (int i = 0; i < kBytes / 8; ++i) any |= bits[i];
+    Vec<uint8_t, kBytes> bits = {};
+    for (int64_t b = 0; b < count; ++b) bits |= load<uint8_t, kBytes>(rows[b] + feature);
+    uint64_t words[kBytes / 8], any = 0;
+    std::memcpy(words, &bits, sizeof words);
+    for (uint64_t word : words) any |= word;
     return any == 0;
 }
 

@@ -174,17 +174,12 @@ static Walked<T> walk_block(T* __restrict theta, T shrink, T noise_std, const fl
 }
 
 // Bit i: whether values[i] < 0, for eight values.
-WB_INLINE unsigned negative_bits(const float* values) {
-    const Floats8 v = load<float, 32>(values);
+template <class T>
+WB_INLINE unsigned negative_bits(const T* values) {
 #if defined(__AVX__)
-    return static_cast<unsigned>(__builtin_ia32_movmskps256((Floats8)(v < 0.0f)));
-#else
-    unsigned bits = 0;
-    for (int i = 0; i < 8; ++i) bits |= static_cast<unsigned>(v[i] < 0) << i;
-    return bits;
+    if constexpr (sizeof(T) == 4)
+        return static_cast<unsigned>(__builtin_ia32_movmskps256((Floats8)(load<float, 32>(values) < 0.0f)));
 #endif
-}
-WB_INLINE unsigned negative_bits(const double* values) {
     unsigned bits = 0;
     for (int i = 0; i < 8; ++i) bits |= static_cast<unsigned>(values[i] < 0) << i;
     return bits;

@@ -39,11 +39,17 @@ for set in $sets; do
 done
 wait
 
-for test in "$here"/*_test.cpp; do
-    $cxx $flags "$test" "$build"/*.o -o "$build/test"
-    for set in $sets; do
-        if [ "$set" = v4 ] && ! grep -q avx512bw /proc/cpuinfo; then continue; fi
-        echo "== $(basename "$test") $set"
-        WIREBOUND_ISA=$set "$build/test"
-    done
+# As many tests at a time as there are processors; each shows what it said when it is done.
+cat > "$build/run" <<'END'
+set -eu
+name=$(basename "$1" .cpp)
+$cxx $flags "$1" "$build"/*.o -o "$build/$name"
+for set in $sets; do
+    if [ "$set" = v4 ] && ! grep -q avx512bw /proc/cpuinfo; then continue; fi
+    echo "== $name $set"
+    WIREBOUND_ISA=$set "$build/$name"
 done
+END
+export build cxx flags sets
+printf '%s\n' "$here"/*_test.cpp | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I '{}' \
+    sh -c 'sh "$build/run" "$1" > "$build/$$.log" 2>&1; status=$?; cat "$build/$$.log"; rm -f "$build/$$.log"; exit $status' sh '{}'
