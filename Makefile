@@ -55,7 +55,7 @@ long: setup-dev
 
 # The speed and memory tables of results/, measured on this machine.
 bench: setup-dev
-	$(BIN)/wirebound bench --out results/bench
+	$(BIN)/wirebound bench --seconds 1 --out results/bench
 
 # The figures of the paper, at the scale of a small machine: hours. What is kept of them: RESULTS.md and results/reproduce.
 reproduce: setup

@@ -103,12 +103,20 @@ def test_command(tmp_path, monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert "2 of 4 goals reached" in shown
     assert "a note" in shown
-    assert (seen[0].quick, seen[0].threads) == (True, 2)
+    assert (seen[0].quick, seen[0].threads, seen[0].seconds) == (True, 2, 0.05)
     assert (tmp_path / "bench.json").exists()
+    assert main(["bench", "--only", "linear", "--seconds", "2"]) == 0
+    assert (seen[1].quick, seen[1].seconds) == (False, 2.0)
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "says"), [("--threads", "0", "threads (=0)"), ("--only", "x", "only (='x')")]
+    ("option", "value", "says"),
+    [
+        ("--threads", "0", "threads (=0)"),
+        ("--only", "x", "only (='x')"),
+        ("--seconds", "0", "seconds (=0.0)"),
+        ("--seconds", "nan", "seconds (=nan)"),
+    ],
 )
 def test_command_says_what_is_wrong(option, value, says, capsys):
     assert main(["bench", option, value]) == 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,13 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="fewer samples, and the largest workloads left out"
     )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        metavar="S",
+        help="how long each contender is timed on each workload (default: 0.3, with --quick 0.05); more, and a bad "
+        "moment of the machine spoils less",
+    )
     names = ",".join(suite.SECTIONS)
     parser.add_argument("--only", metavar="NAMES", help=f"sections to measure, of {names} (default: all)")
     parser.add_argument(
@@ -36,6 +45,8 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.threads < 1:
         raise ValueError(f"threads (={options.threads}) must be >= 1")
+    if options.seconds is not None and not 0 < options.seconds < math.inf:
+        raise ValueError(f"seconds (={options.seconds}) must be a number above 0")
     names = suite.choose(options.only)
     console = open_console()
     about = machine.describe()
@@ -48,6 +59,8 @@ def run(options: argparse.Namespace) -> int:
     with console.status("measuring") as status:
         make = Settings.fast if options.quick else Settings
         settings = make(threads=options.threads, say=lambda text: status.update(f"measuring: {text}"))
+        if options.seconds is not None:
+            settings = dataclasses.replace(settings, seconds=options.seconds)
         for section in suite.run(names, settings):
             sections.append(section)
             show(console, section)
