@@ -44,7 +44,7 @@ WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, 
     const auto pair = [&](int64_t k, V* product) __attribute__((always_inline)) {
         const T* dy[2] = {fetch(k), fetch(k + 1)};
         const T weight[2] = {with_sign(layer.theta[k], code[k]), with_sign(layer.theta[k + 1], code[k + 1])};
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int turn = 0; turn < 2 * vectors; ++turn) {
             const int one = turn % 2, i = (turn / 2 + one * (vectors / 2)) % vectors;
             add(weight[one], dy[one], i, turn < 2, out[0], product[one]);
