@@ -226,7 +226,7 @@ class Wiring(nn.Module):
     def layer_places(self) -> list[int]:
         """Places of each layer in the arrays, empty ones included."""
         bounds = self.bounds
-        return [bounds[i + 1] - bounds[i] for i in range(len(bounds) - 1)]
+        return [b - a for a, b in itertools.pairwise(bounds)]
 
     @property
     def layer_active(self) -> list[int]:
