@@ -99,10 +99,8 @@ private:
             column = end;
         }
         if (any_thin) {
-            wiring.columns.resize(static_cast<size_t>(spec.budget));
-            for (int64_t c = 0; c < column; ++c)
-                for (int64_t k = spec.colptr[c]; k < spec.colptr[c + 1]; ++k)
-                    wiring.columns[static_cast<size_t>(k)] = static_cast<int32_t>(c);
+            wiring.columns.resize(static_cast<size_t>(spec.budget) + 8);
+            write_columns(spec.colptr, column, wiring.columns.data());
         }
         for (float* array : {spec.theta, spec.moment1, spec.moment2, spec.moment2_max})
             if (array) wiring.riders.push_back(wb_rider{array, 4, 0});

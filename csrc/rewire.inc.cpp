@@ -25,12 +25,6 @@ struct Segment {
     int64_t begin, end, shift;
 };
 
-// An array that moves along, in the form of rewire_merge.inc.cpp.
-struct Rider {
-    void* data;
-    int64_t fill;  // of a newborn, unless it is the code or the column
-};
-
 // Everything a rewiring needs besides the wiring; kept between calls by whoever rewires often.
 struct RewireScratch {
     std::vector<RewireLayer> layers;
@@ -40,7 +34,7 @@ struct RewireScratch {
     std::vector<int64_t> keys, places;
     std::vector<int32_t> columns, change;
     std::vector<char> gathered;
-    std::vector<Rider> small, large;  // of four bytes an element, of eight
+    std::vector<wb_rider> small, large;  // of four bytes an element, of eight
 };
 
 struct RewireTask {

@@ -191,7 +191,7 @@ static void recount_columns(const RewireTask& task, const int64_t* dead, int64_t
 // N arrays into a second memory and back, a vector at a time: a piece may be written over its end, because the next one
 // follows there. All arrays go through the pieces together, since most of the time is in where each piece ends.
 template <class Element, int N, class Value>
-static void gather_arrays(const Rider* riders, int64_t budget, RewireScratch& scratch, Value&& value) {
+static void gather_arrays(const wb_rider* riders, int64_t budget, RewireScratch& scratch, Value&& value) {
     constexpr int64_t kSize = static_cast<int64_t>(sizeof(Element));
     const int64_t bytes = budget * kSize, room = (bytes + 63) / 32 * 32;
     scratch.gathered.resize(static_cast<size_t>(N * room));
@@ -221,10 +221,10 @@ static void gather_arrays(const Rider* riders, int64_t budget, RewireScratch& sc
 
 // The same for any number of arrays, four or fewer at a time.
 template <class Element, class Value>
-static void gather_all(const std::vector<Rider>& riders, int64_t budget, RewireScratch& scratch, Value&& value) {
+static void gather_all(const std::vector<wb_rider>& riders, int64_t budget, RewireScratch& scratch, Value&& value) {
     for (size_t at = 0; at < riders.size(); at += 4) {
-        const Rider* here = riders.data() + at;
-        const auto with_index = [&](const Newborn& newborn, const Rider& rider, int i) {
+        const wb_rider* here = riders.data() + at;
+        const auto with_index = [&](const Newborn& newborn, const wb_rider& rider, int i) {
             return value(newborn, rider, at + static_cast<size_t>(i));
         };
         switch (std::min<size_t>(4, riders.size() - at)) {
@@ -238,20 +238,20 @@ static void gather_all(const std::vector<Rider>& riders, int64_t budget, RewireS
 
 static void gather_riders(const RewireTask& task, RewireScratch& scratch) {
     // Code and column first, because their newborns have values of their own.
-    std::vector<Rider>&small = scratch.small, &large = scratch.large;
-    small.assign(1, Rider{task.code, 0});
+    std::vector<wb_rider>&small = scratch.small, &large = scratch.large;
+    small.assign(1, wb_rider{task.code, 4, 0});
     large.clear();
-    if (task.columns) small.push_back(Rider{task.columns, 0});
+    if (task.columns) small.push_back(wb_rider{task.columns, 4, 0});
     const size_t own = small.size();
     for (int64_t i = 0; i < task.n_riders; ++i) {
         const wb_rider& rider = task.riders[i];
-        (rider.size == 4 ? small : large).push_back(Rider{rider.data, rider.fill});
+        (rider.size == 4 ? small : large).push_back(rider);
     }
-    gather_all<int32_t>(small, task.budget, scratch, [&](const Newborn& newborn, const Rider& rider, size_t i) {
+    gather_all<int32_t>(small, task.budget, scratch, [&](const Newborn& newborn, const wb_rider& rider, size_t i) {
         return i == 0 ? newborn.code : i < own ? newborn.column : rider.fill;
     });
     gather_all<int64_t>(large, task.budget, scratch,
-                        [](const Newborn&, const Rider& rider, size_t) { return rider.fill; });
+                        [](const Newborn&, const wb_rider& rider, size_t) { return rider.fill; });
 }
 
 // Replaces the dead, once the ranks are drawn.
