@@ -17,9 +17,29 @@
 
 #include "conv_backward.inc.cpp"
 
+template <class T>
+static int guarded_conv_forward(const wb_conv* conv, const T* x, T* y, int64_t connections, const int64_t* colptr,
+                                const int32_t* code, const T* theta, int bound, const T* bias, int threads) {
+    const ConvShape shape(*conv);
+    const Layer<T> layer{shape.columns(), shape.out_channels, colptr, code, theta};
+    if (const int fault = layer_fault(layer, connections, bound)) return fault;
+    conv_forward(conv, x, y, colptr, code, theta, bias, threads);
+    return WB_FINE;
+}
+
+template <class T>
+static int guarded_conv_backward(const wb_conv* conv, const T* x, const T* dy, T* dx, T* dtheta, int64_t connections,
+                                 const int64_t* colptr, const int32_t* code, const T* theta, int threads) {
+    const ConvShape shape(*conv);
+    const Layer<T> layer{shape.columns(), shape.out_channels, colptr, code, theta};
+    if (const int fault = layer_fault(layer, connections, 0)) return fault;
+    conv_backward(conv, x, dy, dx, dtheta, colptr, code, theta, threads);
+    return WB_FINE;
+}
+
 static void fill_conv(KernelTable& table) {
-    table.conv_forward_f32 = conv_forward<float>;
-    table.conv_forward_f64 = conv_forward<double>;
-    table.conv_backward_f32 = conv_backward<float>;
-    table.conv_backward_f64 = conv_backward<double>;
+    table.conv_forward_f32 = guarded_conv_forward<float>;
+    table.conv_forward_f64 = guarded_conv_forward<double>;
+    table.conv_backward_f32 = guarded_conv_backward<float>;
+    table.conv_backward_f64 = guarded_conv_backward<double>;
 }

@@ -1,6 +1,7 @@
 // Picks the kernels for this processor at load, and exports the C interface.
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "parallel.h"
 #include "table.h"
@@ -35,6 +36,16 @@ const KernelTable& table() {
     return *chosen;
 }
 
+// Nothing is thrown through the C interface.
+template <class Kernel, class... Arguments>
+auto call(Kernel kernel, Arguments... arguments) -> decltype(kernel(arguments...)) {
+    try {
+        return kernel(arguments...);
+    } catch (const std::bad_alloc&) {
+        return WB_NO_MEMORY;
+    }
+}
+
 }  // namespace
 
 extern "C" {
@@ -45,21 +56,21 @@ int wb_abi_version(void) { return WB_ABI_VERSION; }
 
 const char* wb_isa(void) { return table().isa; }
 
-
 // ---- linear --------------------------------------------------------------------------------------------------------
 
 #define WB_LINEAR(T, name)                                                                                            \
-    void wb_linear_forward_##name(const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t batch, int64_t n_in,  \
-                                  int64_t n_out, const int64_t* colptr, const int32_t* code, const T* theta,          \
-                                  const T* bias, int threads) {                                                       \
-        table().linear_forward_##name(x, x_stride, y, y_stride, batch, n_in, n_out, colptr, code, theta, bias,        \
-                                      threads);                                                                       \
+    int wb_linear_forward_##name(const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t batch, int64_t n_in,   \
+                                 int64_t n_out, int64_t connections, const int64_t* colptr, const int32_t* code,      \
+                                 const T* theta, int bound, const T* bias, int threads) {                             \
+        return call(table().linear_forward_##name, x, x_stride, y, y_stride, batch, n_in, n_out, connections, colptr, \
+                    code, theta, bound, bias, threads);                                                               \
     }                                                                                                                 \
-    void wb_linear_backward_##name(const T* x, int64_t x_stride, const T* dy, int64_t dy_stride, T* dx,               \
-                                   int64_t dx_stride, T* dtheta, int64_t batch, int64_t n_in, int64_t n_out,          \
-                                   const int64_t* colptr, const int32_t* code, const T* theta, int threads) {         \
-        table().linear_backward_##name(x, x_stride, dy, dy_stride, dx, dx_stride, dtheta, batch, n_in, n_out, colptr, \
-                                       code, theta, threads);                                                         \
+    int wb_linear_backward_##name(const T* x, int64_t x_stride, const T* dy, int64_t dy_stride, T* dx,                \
+                                  int64_t dx_stride, T* dtheta, int64_t batch, int64_t n_in, int64_t n_out,           \
+                                  int64_t connections, const int64_t* colptr, const int32_t* code, const T* theta,    \
+                                  int threads) {                                                                      \
+        return call(table().linear_backward_##name, x, x_stride, dy, dy_stride, dx, dx_stride, dtheta, batch, n_in,   \
+                    n_out, connections, colptr, code, theta, threads);                                                \
     }
 WB_LINEAR(float, f32)
 WB_LINEAR(double, f64)
@@ -68,13 +79,13 @@ WB_LINEAR(double, f64)
 // ---- conv ----------------------------------------------------------------------------------------------------------
 
 #define WB_CONV(T, name)                                                                                              \
-    void wb_conv_forward_##name(const wb_conv* conv, const T* x, T* y, const int64_t* colptr, const int32_t* code,    \
-                                const T* theta, const T* bias, int threads) {                                         \
-        table().conv_forward_##name(conv, x, y, colptr, code, theta, bias, threads);                                  \
+    int wb_conv_forward_##name(const wb_conv* conv, const T* x, T* y, int64_t connections, const int64_t* colptr,     \
+                               const int32_t* code, const T* theta, int bound, const T* bias, int threads) {          \
+        return call(table().conv_forward_##name, conv, x, y, connections, colptr, code, theta, bound, bias, threads); \
     }                                                                                                                 \
-    void wb_conv_backward_##name(const wb_conv* conv, const T* x, const T* dy, T* dx, T* dtheta,                      \
-                                 const int64_t* colptr, const int32_t* code, const T* theta, int threads) {           \
-        table().conv_backward_##name(conv, x, dy, dx, dtheta, colptr, code, theta, threads);                          \
+    int wb_conv_backward_##name(const wb_conv* conv, const T* x, const T* dy, T* dx, T* dtheta, int64_t connections,  \
+                                const int64_t* colptr, const int32_t* code, const T* theta, int threads) {            \
+        return call(table().conv_backward_##name, conv, x, dy, dx, dtheta, connections, colptr, code, theta, threads);\
     }
 WB_CONV(float, f32)
 WB_CONV(double, f64)
@@ -94,8 +105,8 @@ void wb_signs(uint64_t seed, uint32_t stream, const int64_t* positions, int64_t 
     table().signs(seed, stream, positions, n, out);
 }
 
-void wb_sample_sorted(int64_t n, int64_t k, uint64_t seed, uint32_t stream, uint64_t step, int64_t* out) {
-    table().sample_sorted(n, k, seed, stream, step, out);
+int wb_sample_sorted(int64_t n, int64_t k, uint64_t seed, uint32_t stream, uint64_t step, int64_t* out) {
+    return call(table().sample_sorted, n, k, seed, stream, step, out);
 }
 
 // ---- update --------------------------------------------------------------------------------------------------------
@@ -103,59 +114,63 @@ void wb_sample_sorted(int64_t n, int64_t k, uint64_t seed, uint32_t stream, uint
 #define WB_UPDATE(T, name)                                                                                            \
     int64_t wb_update_##name(const wb_rule* rule, int64_t n, T* theta, const T* gradient, T* moment1, T* moment2,     \
                              T* moment2_max, const int32_t* born, const wb_walk* walks, int64_t n_walks,              \
-                             int64_t* dead, int64_t capacity, int32_t* not_finite, int threads) {                     \
-        return table().update_##name(rule, n, theta, gradient, moment1, moment2, moment2_max, born, walks, n_walks,   \
-                                     dead, capacity, not_finite, threads);                                            \
+                             int64_t* dead, int64_t capacity, int threads) {                                          \
+        return call(table().update_##name, rule, n, theta, gradient, moment1, moment2, moment2_max, born, walks,      \
+                    n_walks, dead, capacity, threads);                                                                \
     }                                                                                                                 \
     int64_t wb_dead_##name(const T* theta, int64_t n, int64_t* dead, int64_t capacity) {                              \
         return table().dead_##name(theta, n, dead, capacity);                                                         \
-    }
+    }                                                                                                                 \
+    int wb_all_finite_##name(const T* values, int64_t n) { return table().all_finite_##name(values, n); }
 WB_UPDATE(float, f32)
 WB_UPDATE(double, f64)
 #undef WB_UPDATE
 
 // ---- rewire --------------------------------------------------------------------------------------------------------
 
-void wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out, int64_t* colptr,
-               int32_t* code, const wb_rider* riders, int64_t n_riders, const int64_t* dead, int64_t n_dead,
-               uint64_t seed, int32_t wiring_index, int64_t step, const double* shares, int64_t* born,
-               int64_t* died, int threads) {
-    table().rewire(budget, layers, n_in, n_out, colptr, code, riders, n_riders, dead, n_dead, seed, wiring_index, step,
-                   shares, born, died, threads);
+int64_t wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out, int64_t* colptr,
+                  int32_t* code, const wb_rider* riders, int64_t n_riders, const int64_t* dead, int64_t n_dead,
+                  uint64_t seed, int32_t wiring_index, int64_t step, const double* shares, int64_t* born,
+                  int64_t* died, int threads) {
+    return call(table().rewire, budget, layers, n_in, n_out, colptr, code, riders, n_riders, dead, n_dead, seed,
+                wiring_index, step, shares, born, died, threads);
 }
 
 // ---- step ----------------------------------------------------------------------------------------------------------
 
-int64_t wb_step_f32(const wb_step* task, int threads) { return table().step_f32(task, threads); }
+int64_t wb_step_f32(const wb_step* task, int threads) { return call(table().step_f32, task, threads); }
 
-int64_t wb_step_f64(const wb_step* task, int threads) { return table().step_f64(task, threads); }
+int64_t wb_step_f64(const wb_step* task, int threads) { return call(table().step_f64, task, threads); }
 
 // ---- fused step ----------------------------------------------------------------------------------------------------
 
-int64_t wb_fused_steps_f32(const wb_fused_run* run, int32_t* status) { return table().fused_steps_f32(run, status); }
+int64_t wb_fused_steps_f32(const wb_fused_run* run, int32_t* status) {
+    return call(table().fused_steps_f32, run, status);
+}
 
 // ---- stack ---------------------------------------------------------------------------------------------------------
 
-void wb_stack_forward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
-                          int64_t batch, float* kept, float* y, int64_t y_stride) {
-    table().stack_forward_f32(layers, n_layers, x, x_stride, batch, kept, y, y_stride);
+int wb_stack_forward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
+                         int64_t batch, float* kept, float* y, int64_t y_stride) {
+    return call(table().stack_forward_f32, layers, n_layers, x, x_stride, batch, kept, y, y_stride);
 }
 
-void wb_stack_backward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
-                           int64_t batch, const float* kept, const float* dy, int64_t dy_stride, float* dx,
-                           int64_t dx_stride, float* const* gradients) {
-    table().stack_backward_f32(layers, n_layers, x, x_stride, batch, kept, dy, dy_stride, dx, dx_stride, gradients);
+int wb_stack_backward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
+                          int64_t batch, const float* kept, const float* dy, int64_t dy_stride, float* dx,
+                          int64_t dx_stride, float* const* gradients) {
+    return call(table().stack_backward_f32, layers, n_layers, x, x_stride, batch, kept, dy, dy_stride, dx, dx_stride,
+                gradients);
 }
 
 // ---- recurrent -----------------------------------------------------------------------------------------------------
 
 #define WB_RECURRENT(name)                                                                                            \
-    void wb_recurrent_forward_##name(const wb_recurrent* task, int threads) {                                         \
-        table().recurrent_forward_##name(task, threads);                                                              \
+    int wb_recurrent_forward_##name(const wb_recurrent* task, int threads) {                                          \
+        return call(table().recurrent_forward_##name, task, threads);                                                 \
     }                                                                                                                 \
-    void wb_recurrent_backward_##name(const wb_recurrent* task, const wb_recurrent_gradients* gradients,              \
-                                      int threads) {                                                                  \
-        table().recurrent_backward_##name(task, gradients, threads);                                                  \
+    int wb_recurrent_backward_##name(const wb_recurrent* task, const wb_recurrent_gradients* gradients,               \
+                                     int threads) {                                                                   \
+        return call(table().recurrent_backward_##name, task, gradients, threads);                                     \
     }
 WB_RECURRENT(f32)
 WB_RECURRENT(f64)

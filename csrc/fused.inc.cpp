@@ -219,6 +219,7 @@ private:
     bool update_wiring(FusedWiring& wiring, wb_rule rule, int64_t s, int64_t* born) {
         const wb_fused_wiring& spec = *wiring.spec;
         rule.step = run_.first_step + s;
+        rule.clock = spec.clock + s + 1;
         rule.seed = spec.seed;
         rule.stream = kNoiseStream | static_cast<uint32_t>(spec.index) << 8;
         rule.weight_decay = spec.weight_decay;
@@ -238,7 +239,7 @@ private:
         std::vector<int64_t>& counts = counts_;
         counts.assign(static_cast<size_t>(2 * spec.layers), 0);
         if (!wiring.dead.empty() && !not_finite) {
-            if (spec.born) wiring.riders.push_back(wb_rider{spec.born, 4, rule.step});
+            if (spec.born) wiring.riders.push_back(wb_rider{spec.born, 4, rule.clock});
             const RewireTask task{spec.budget, spec.layers, spec.n_in, spec.n_out, spec.colptr, spec.code,
                                   wiring.riders.data(), static_cast<int64_t>(wiring.riders.size()),
                                   wiring.columns.empty() ? nullptr : wiring.columns.data(), spec.seed, spec.index,
@@ -259,6 +260,22 @@ private:
     std::vector<int64_t> counts_;
 };
 
-static int64_t fused_steps_f32(const wb_fused_run* run, int32_t* status) { return FusedStack(*run).train(status); }
+static bool index_is_good(const wb_fused_wiring& wiring) {
+    const int64_t* colptr = wiring.colptr;
+    if (colptr[0] != 0) return false;
+    for (int64_t i = 0; i < wiring.layers; colptr += wiring.n_in[i], ++i) {
+        const int64_t first = colptr[0], last = colptr[wiring.n_in[i]];
+        if (first < 0 || last < first || last > wiring.budget) return false;
+        const Layer<float> layer{wiring.n_in[i], wiring.n_out[i], colptr, wiring.code + first, wiring.theta + first};
+        if (!index_is_good(layer, last - first)) return false;
+    }
+    return colptr[0] == wiring.budget;
+}
+
+static int64_t fused_steps_f32(const wb_fused_run* run, int32_t* status) {
+    for (int64_t i = 0; i < run->n_wirings; ++i)
+        if (!index_is_good(run->wirings[i])) return WB_BAD_INDEX;
+    return FusedStack(*run).train(status);
+}
 
 static void fill_fused(KernelTable& table) { table.fused_steps_f32 = fused_steps_f32; }

@@ -5,3 +5,5 @@
 #include "layer.inc.cpp"
 
 #include "lane_sums.inc.cpp"
+
+#include "guard.inc.cpp"

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <new>
+#include <system_error>
 #include <thread>
 
 namespace wb {
@@ -20,12 +22,19 @@ struct Region {
     void* context;
     int64_t chunks;
     std::atomic<int64_t> next{0};
+    std::atomic<bool> no_memory{false};
 
+    // Nothing may be thrown out of a worker; the caller throws for all of them. Chunks that others wait for allocate
+    // nothing, so none waits for one that failed.
     void work() {
         for (;;) {
             const int64_t chunk = next.fetch_add(1, std::memory_order_relaxed);
             if (chunk >= chunks) return;
-            function(context, chunk);
+            try {
+                function(context, chunk);
+            } catch (const std::bad_alloc&) {
+                no_memory.store(true, std::memory_order_relaxed);
+            }
         }
     }
 };
@@ -41,8 +50,12 @@ public:
         {
             std::lock_guard<std::mutex> lock(mutex_);
             helpers_ = threads - 1;
-            for (; workers_ < helpers_; ++workers_)
-                std::thread(&Pool::loop, this, workers_, generation_.load()).detach();
+            try {
+                for (; workers_ < helpers_; ++workers_)
+                    std::thread(&Pool::loop, this, workers_, generation_.load()).detach();
+            } catch (const std::system_error&) {
+                // The system gives no more threads: those that are there do the work.
+            }
             region_ = &region;
             generation_.fetch_add(1, std::memory_order_release);
         }
@@ -108,8 +121,9 @@ void give_way() { std::this_thread::yield(); }
 void parallel_run(int threads, int64_t chunks, ChunkFunction function, void* context) {
     Region region{function, context, chunks};
     if (threads > chunks) threads = static_cast<int>(chunks);
-    if (threads <= 1) return region.work();
-    pool().run(threads, region);
+    if (threads <= 1) region.work();
+    else pool().run(threads, region);
+    if (region.no_memory) throw std::bad_alloc();
 }
 
 }  // namespace wb

@@ -90,9 +90,30 @@ static void recurrent_backward(const wb_recurrent* task, const wb_recurrent_grad
     }
 }
 
+template <class T>
+static int recurrent_fault(const wb_recurrent& job, int bound) {
+    const Matrices<T> matrices(job);
+    if (const int fault = layer_fault(matrices.ih, job.connections_ih, bound)) return fault;
+    return layer_fault(matrices.hh, job.connections_hh, bound);
+}
+
+template <class T>
+static int guarded_recurrent_forward(const wb_recurrent* task, int threads) {
+    if (const int fault = recurrent_fault<T>(*task, task->bound)) return fault;
+    recurrent_forward<T>(task, threads);
+    return WB_FINE;
+}
+
+template <class T>
+static int guarded_recurrent_backward(const wb_recurrent* task, const wb_recurrent_gradients* gradients, int threads) {
+    if (const int fault = recurrent_fault<T>(*task, 0)) return fault;
+    recurrent_backward<T>(task, gradients, threads);
+    return WB_FINE;
+}
+
 static void fill_recurrent(KernelTable& table) {
-    table.recurrent_forward_f32 = recurrent_forward<float>;
-    table.recurrent_forward_f64 = recurrent_forward<double>;
-    table.recurrent_backward_f32 = recurrent_backward<float>;
-    table.recurrent_backward_f64 = recurrent_backward<double>;
+    table.recurrent_forward_f32 = guarded_recurrent_forward<float>;
+    table.recurrent_forward_f64 = guarded_recurrent_forward<double>;
+    table.recurrent_backward_f32 = guarded_recurrent_backward<float>;
+    table.recurrent_backward_f64 = guarded_recurrent_backward<double>;
 }

@@ -34,7 +34,7 @@ struct RewireScratch {
     std::vector<int64_t> keys, places;
     std::vector<int32_t> columns, change;
     std::vector<char> gathered;
-    std::vector<wb_rider> small, large;  // of four bytes an element, of eight
+    std::vector<wb_rider> by_width[4];  // of 1, 2, 4 and 8 bytes an element
 };
 
 struct RewireTask {
@@ -230,14 +230,15 @@ static void rewire_wiring(const RewireTask& task, const int64_t* dead, int64_t n
     move_riders(task, dead, n_dead, threads, scratch);
 }
 
-static void rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out, int64_t* colptr,
-                   int32_t* code, const wb_rider* riders, int64_t n_riders, const int64_t* dead, int64_t n_dead,
-                   uint64_t seed, int32_t wiring_index, int64_t step, const double* shares, int64_t* born, int64_t* died,
-                   int threads) {
+static int64_t rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out, int64_t* colptr,
+                      int32_t* code, const wb_rider* riders, int64_t n_riders, const int64_t* dead, int64_t n_dead,
+                      uint64_t seed, int32_t wiring_index, int64_t step, const double* shares, int64_t* born,
+                      int64_t* died, int threads) {
     static thread_local RewireScratch scratch;
     const RewireTask task{budget, layers, n_in, n_out, colptr, code, riders, n_riders, nullptr, seed, wiring_index, step,
                           shares};
     rewire_wiring(task, dead, n_dead, born, died, threads, scratch);
+    return n_dead;
 }
 
 static void fill_rewire(KernelTable& table) { table.rewire = rewire; }

@@ -205,7 +205,7 @@ static void gather_arrays(const wb_rider* riders, int64_t budget, RewireScratch&
         const int64_t begin = piece.begin * kSize, end = piece.end * kSize, shift = piece.shift * kSize;
         if (end + 32 <= bytes) {
             for (int64_t at = begin; at < end; at += 32)
-                for (int i = 0; i < N; ++i) store<int32_t, 32>(to[i] + at + shift, load<int32_t, 32>(from[i] + at));
+                for (int i = 0; i < N; ++i) store<int8_t, 32>(to[i] + at + shift, load<int8_t, 32>(from[i] + at));
         } else {
             for (int i = 0; i < N; ++i)
                 std::memcpy(to[i] + begin + shift, from[i] + begin, static_cast<size_t>(end - begin));
@@ -237,21 +237,21 @@ static void gather_all(const std::vector<wb_rider>& riders, int64_t budget, Rewi
 }
 
 static void gather_riders(const RewireTask& task, RewireScratch& scratch) {
+    for (std::vector<wb_rider>& riders : scratch.by_width) riders.clear();
     // Code and column first, because their newborns have values of their own.
-    std::vector<wb_rider>&small = scratch.small, &large = scratch.large;
-    small.assign(1, wb_rider{task.code, 4, 0});
-    large.clear();
-    if (task.columns) small.push_back(wb_rider{task.columns, 4, 0});
-    const size_t own = small.size();
-    for (int64_t i = 0; i < task.n_riders; ++i) {
-        const wb_rider& rider = task.riders[i];
-        (rider.size == 4 ? small : large).push_back(rider);
-    }
-    gather_all<int32_t>(small, task.budget, scratch, [&](const Newborn& newborn, const wb_rider& rider, size_t i) {
+    std::vector<wb_rider>& words = scratch.by_width[2];
+    words.push_back(wb_rider{task.code, 4, 0});
+    if (task.columns) words.push_back(wb_rider{task.columns, 4, 0});
+    const size_t own = words.size();
+    for (int64_t i = 0; i < task.n_riders; ++i)
+        scratch.by_width[__builtin_ctzll(static_cast<uint64_t>(task.riders[i].size))].push_back(task.riders[i]);
+    gather_all<int32_t>(words, task.budget, scratch, [&](const Newborn& newborn, const wb_rider& rider, size_t i) {
         return i == 0 ? newborn.code : i < own ? newborn.column : rider.fill;
     });
-    gather_all<int64_t>(large, task.budget, scratch,
-                        [](const Newborn&, const wb_rider& rider, size_t) { return rider.fill; });
+    const auto fill = [](const Newborn&, const wb_rider& rider, size_t) { return rider.fill; };
+    gather_all<int8_t>(scratch.by_width[0], task.budget, scratch, fill);
+    gather_all<int16_t>(scratch.by_width[1], task.budget, scratch, fill);
+    gather_all<int64_t>(scratch.by_width[3], task.budget, scratch, fill);
 }
 
 // Replaces the dead, once the ranks are drawn.

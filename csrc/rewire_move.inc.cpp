@@ -38,9 +38,9 @@ static void move_left(char* to, const char* from, int64_t bytes) {
     for (; i + kMoveBytes <= bytes; i += kMoveBytes) {
         __builtin_prefetch(from + i + kMoveAhead, 1);
         __builtin_prefetch(from + i + kMoveAhead + 64, 1);
-        Vec<int32_t, 32> part[4];
-        for (int j = 0; j < 4; ++j) part[j] = load<int32_t, 32>(from + i + 32 * j);
-        for (int j = 0; j < 4; ++j) store<int32_t, 32>(to + i + 32 * j, part[j]);
+        Vec<int8_t, 32> part[4];
+        for (int j = 0; j < 4; ++j) part[j] = load<int8_t, 32>(from + i + 32 * j);
+        for (int j = 0; j < 4; ++j) store<int8_t, 32>(to + i + 32 * j, part[j]);
     }
     std::memmove(to + i, from + i, static_cast<size_t>(bytes - i));
 }
@@ -50,9 +50,9 @@ static void move_right(char* to, const char* from, int64_t bytes) {
     for (; i >= kMoveBytes; i -= kMoveBytes) {
         __builtin_prefetch(from + i - kMoveAhead, 1);
         __builtin_prefetch(from + i - kMoveAhead - 64, 1);
-        Vec<int32_t, 32> part[4];
-        for (int j = 0; j < 4; ++j) part[j] = load<int32_t, 32>(from + i - kMoveBytes + 32 * j);
-        for (int j = 0; j < 4; ++j) store<int32_t, 32>(to + i - kMoveBytes + 32 * j, part[j]);
+        Vec<int8_t, 32> part[4];
+        for (int j = 0; j < 4; ++j) part[j] = load<int8_t, 32>(from + i - kMoveBytes + 32 * j);
+        for (int j = 0; j < 4; ++j) store<int8_t, 32>(to + i - kMoveBytes + 32 * j, part[j]);
     }
     std::memmove(to, from, static_cast<size_t>(i));
 }
@@ -80,6 +80,17 @@ static void move_array(void* data, int64_t budget, const RewireScratch& scratch,
     for (const Newborn& newborn : scratch.newborns) static_cast<Element*>(data)[newborn.target] = static_cast<Element>(value(newborn));
 }
 
+// Calls function with a number of the type that is so many bytes wide.
+template <class Function>
+static void with_element(int64_t bytes, Function&& function) {
+    switch (bytes) {
+        case 1: return function(int8_t{});
+        case 2: return function(int16_t{});
+        case 4: return function(int32_t{});
+        default: return function(int64_t{});
+    }
+}
+
 static void move_riders(const RewireTask& task, const int64_t* dead, int64_t n_dead, int threads, RewireScratch& scratch) {
     shift_plan(dead, n_dead, scratch);
     constexpr int64_t kParallelBudget = 400000;  // below, a second thread costs more than it gives
@@ -92,8 +103,9 @@ static void move_riders(const RewireTask& task, const int64_t* dead, int64_t n_d
         } else {
             const wb_rider& rider = task.riders[i - 2];
             const auto fill = [&](const Newborn&) { return rider.fill; };
-            if (rider.size == 4) move_array<int32_t>(rider.data, task.budget, scratch, fill);
-            else move_array<int64_t>(rider.data, task.budget, scratch, fill);
+            with_element(rider.size, [&](auto element) {
+                move_array<decltype(element)>(rider.data, task.budget, scratch, fill);
+            });
         }
     });
 }

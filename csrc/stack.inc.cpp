@@ -137,17 +137,33 @@ private:
     StackScratch& scratch_;
 };
 
-static void stack_forward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
-                              int64_t batch, float* kept, float* y, int64_t y_stride) {
-    Stack(layers, n_layers, x, x_stride, batch, kept, false).forward(y, y_stride);
+// A layer of a stack points at the arrays of its whole wiring.
+static int stack_fault(const wb_stack_layer* layers, int64_t n_layers, bool forward) {
+    for (int64_t i = 0; i < n_layers; ++i) {
+        const wb_stack_layer& spec = layers[i];
+        const int64_t first = spec.colptr[0], last = spec.colptr[spec.n_in];
+        if (first < 0 || last < first || last > spec.budget) return WB_BAD_INDEX;
+        const Layer<float> layer{spec.n_in, spec.n_out, spec.colptr, spec.code + first, spec.theta + first};
+        if (const int fault = layer_fault(layer, last - first, forward && spec.bound)) return fault;
+    }
+    return WB_FINE;
 }
 
-static void stack_backward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
-                               int64_t batch, const float* kept, const float* dy, int64_t dy_stride, float* dx,
-                               int64_t dx_stride, float* const* gradients) {
+static int stack_forward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
+                             int64_t batch, float* kept, float* y, int64_t y_stride) {
+    if (const int fault = stack_fault(layers, n_layers, true)) return fault;
+    Stack(layers, n_layers, x, x_stride, batch, kept, false).forward(y, y_stride);
+    return WB_FINE;
+}
+
+static int stack_backward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
+                              int64_t batch, const float* kept, const float* dy, int64_t dy_stride, float* dx,
+                              int64_t dx_stride, float* const* gradients) {
+    if (const int fault = stack_fault(layers, n_layers, false)) return fault;
     // The backward pass only reads what was kept.
     Stack(layers, n_layers, x, x_stride, batch, const_cast<float*>(kept), true)
         .backward(dy, dy_stride, dx, dx_stride, gradients);
+    return WB_FINE;
 }
 
 static void fill_stack(KernelTable& table) {

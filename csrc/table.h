@@ -34,6 +34,8 @@ struct KernelTable {
     WB_FIELD(update_f64);
     WB_FIELD(dead_f32);
     WB_FIELD(dead_f64);
+    WB_FIELD(all_finite_f32);
+    WB_FIELD(all_finite_f64);
 
     // rewire
     WB_FIELD(rewire);

@@ -16,7 +16,7 @@ struct UpdateArrays {
     T* moment1;      // SGD: momentum, may be null; Adam: exp_avg
     T* moment2;      // Adam: exp_avg_sq
     T* moment2_max;  // Adam with amsgrad, otherwise null
-    const int32_t* born;  // null: all are as old as the run
+    const int32_t* born;  // null: all are as old as theta
 };
 
 // 1 / (1 - beta1^age) and 1 / sqrt(1 - beta2^age) for young ages. The table grows with the run until both are 1 to the
@@ -82,8 +82,8 @@ struct BlockCorrection {
         }
         changed = 0;
     }
-    void fill(const BiasCorrection<T>& table, int64_t step, const int32_t* born, int64_t n) {
-        const int32_t now = static_cast<int32_t>(step), oldest = table.oldest();
+    void fill(const BiasCorrection<T>& table, int64_t clock, const int32_t* born, int64_t n) {
+        const int32_t now = static_cast<int32_t>(clock), oldest = table.oldest();
         int32_t ages[kUpdateBlock], most = 1;
         for (int64_t i = 0; i < n; ++i) {
             const int32_t age = now - born[i];
@@ -222,8 +222,8 @@ static bool update_range(const wb_rule& rule, const UpdateArrays<T>& arrays, con
         if (rule.kind == WB_SGD) {
             sgd_block<T>(rule, theta, arrays.gradient + k, arrays.moment1 ? arrays.moment1 + k : nullptr, n);
         } else if (rule.kind == WB_ADAM) {
-            if (arrays.born) correction.fill(table, rule.step, arrays.born + k, n);
-            else correction.fill_same(table, static_cast<int32_t>(std::min<int64_t>(rule.step, table.oldest())), n);
+            if (arrays.born) correction.fill(table, rule.clock, arrays.born + k, n);
+            else correction.fill_same(table, static_cast<int32_t>(std::min<int64_t>(rule.clock, table.oldest())), n);
             if (arrays.moment2_max)
                 adam_block<T, true>(rule, theta, arrays.gradient + k, arrays.moment1 + k, arrays.moment2 + k,
                                     arrays.moment2_max + k, correction.first, correction.second, n);
@@ -268,7 +268,7 @@ static bool update_chunk(const wb_rule& rule, const UpdateArrays<T>& arrays, con
 template <class T>
 static BiasCorrection<T>& bias_correction(const wb_rule& rule) {
     static thread_local BiasCorrection<T> table;
-    if (rule.kind == WB_ADAM) table.prepare(rule.beta1, rule.beta2, rule.step);
+    if (rule.kind == WB_ADAM) table.prepare(rule.beta1, rule.beta2, rule.clock);
     return table;
 }
 
@@ -294,13 +294,50 @@ static bool update_all(const wb_rule& rule, const UpdateArrays<T>& arrays, int64
     return bad;
 }
 
+// A copy of all that a step overwrites.
+template <class T>
+struct BeforeStep {
+    std::vector<T> theta, moment1, moment2, moment2_max;
+
+    BeforeStep(const UpdateArrays<T>& arrays, int64_t n)
+        : theta(copy(arrays.theta, n)), moment1(copy(arrays.moment1, n)), moment2(copy(arrays.moment2, n)),
+          moment2_max(copy(arrays.moment2_max, n)) {}
+    void put_back(const UpdateArrays<T>& arrays) const {
+        std::copy(theta.begin(), theta.end(), arrays.theta);
+        std::copy(moment1.begin(), moment1.end(), arrays.moment1);
+        std::copy(moment2.begin(), moment2.end(), arrays.moment2);
+        std::copy(moment2_max.begin(), moment2_max.end(), arrays.moment2_max);
+    }
+
+private:
+    static std::vector<T> copy(const T* from, int64_t n) { return from ? std::vector<T>(from, from + n) : std::vector<T>(); }
+};
+
+// The same, but a step that cannot be taken leaves everything as it was: what is not finite is found before anything is
+// written, and a gradient so large that the step may overflow makes a copy first. True if it cannot be taken.
+template <class T>
+static bool try_update(const wb_rule& rule, const UpdateArrays<T>& arrays, int64_t n, const wb_walk* walks,
+                       int64_t n_walks, int threads, std::vector<int64_t>& dead) {
+    Bits<T> largest = largest_magnitude<T>(arrays.theta, n);
+    if (rule.kind != WB_NONE) largest = std::max(largest, largest_magnitude<T>(arrays.gradient, n));
+    if (largest >= magnitude_of(std::numeric_limits<T>::infinity())) return true;  // or NaN, which is above
+    constexpr double kHarmless = 1e15;
+    const bool harmless = largest <= magnitude_of(static_cast<T>(kHarmless)) && std::fabs(rule.lr) <= kHarmless &&
+                          std::fabs(rule.weight_decay) <= kHarmless;
+    if (harmless || rule.kind == WB_NONE) return update_all<T>(rule, arrays, n, walks, n_walks, threads, dead);
+    const BeforeStep<T> before(arrays, n);
+    if (!update_all<T>(rule, arrays, n, walks, n_walks, threads, dead)) return false;
+    before.put_back(arrays);
+    return true;
+}
+
 template <class T>
 static int64_t update(const wb_rule* rule, int64_t n, T* theta, const T* gradient, T* moment1, T* moment2, T* moment2_max,
                       const int32_t* born, const wb_walk* walks, int64_t n_walks, int64_t* dead, int64_t capacity,
-                      int32_t* not_finite, int threads) {
+                      int threads) {
     static thread_local std::vector<int64_t> found;
     const UpdateArrays<T> arrays{theta, gradient, moment1, moment2, moment2_max, born};
-    *not_finite = update_all<T>(*rule, arrays, n, walks, n_walks, threads, found);
+    if (try_update<T>(*rule, arrays, n, walks, n_walks, threads, found)) return WB_NOT_FINITE;
     const int64_t count = static_cast<int64_t>(found.size());
     std::copy_n(found.begin(), std::min(count, capacity), dead);
     return count;
@@ -320,7 +357,7 @@ static int64_t dead_indices(const T* theta, int64_t n, int64_t* dead, int64_t ca
 // The optimiser's step number `step` on a dense parameter of n elements. True if one is not finite afterwards.
 static bool update_parameter(wb_rule rule, const wb_parameter& parameter, const float* gradient, int64_t n, int64_t step) {
     rule.bound = 0;
-    rule.step = step;
+    rule.clock = step;
     rule.weight_decay = parameter.weight_decay;
     const UpdateArrays<float> arrays{parameter.data, gradient, parameter.moment1, parameter.moment2,
                                      parameter.moment2_max, nullptr};
@@ -328,9 +365,16 @@ static bool update_parameter(wb_rule rule, const wb_parameter& parameter, const 
     return update_range<float>(rule, arrays, bias_correction<float>(rule), 0, n, 0, 0, none);
 }
 
+template <class T>
+static int all_finite(const T* values, int64_t n) {
+    return largest_magnitude(values, n) < magnitude_of(std::numeric_limits<T>::infinity());
+}
+
 static void fill_update(KernelTable& table) {
     table.update_f32 = update<float>;
     table.update_f64 = update<double>;
     table.dead_f32 = dead_indices<float>;
     table.dead_f64 = dead_indices<double>;
+    table.all_finite_f32 = all_finite<float>;
+    table.all_finite_f64 = all_finite<double>;
 }

@@ -2,7 +2,8 @@
 //
 // A kernel sees one layer at a time (a "layer view"): colptr points at the layer's first column and keeps absolute
 // values; code, theta and dtheta point at the layer's first connection, so connection k is element k - colptr[0].
-// code holds the row in its low 31 bits; the top bit set means the sign is -1. A weight is sign * theta.
+// code holds the row in its low 31 bits; the top bit set means the sign is -1. A weight is sign * theta. `connections`
+// is how many the layer has; `bound` says that theta is bound to its sign, so that one below 0 would be dormant.
 // `threads` is an upper bound: small work stays on the calling thread. No result depends on it.
 #pragma once
 
@@ -18,10 +19,20 @@
 extern "C" {
 #endif
 
+// What a kernel that returns int says, and below 0 what one that returns a count says instead. Where it is not WB_FINE
+// nothing was written, unless memory ran out half way: then the arrays must be checked before they are used again.
+enum {
+    WB_FINE = 0,
+    WB_NOT_FINITE = -1,  // a gradient or a theta is infinite or NaN
+    WB_NO_MEMORY = -2,   // or no thread
+    WB_BAD_INDEX = -3,   // colptr and code are no index of the layer
+    WB_DORMANT = -4      // a theta that is bound to its sign is below 0
+};
+
 // ---- library -------------------------------------------------------------------------------------------------------
 
 // Raised whenever a signature below changes; Python refuses a library with another number.
-#define WB_ABI_VERSION 1
+#define WB_ABI_VERSION 2
 WB_API int wb_abi_version(void);
 
 // Name of the instruction set in use: "baseline", "v3", "v4" or "neon".
@@ -31,20 +42,22 @@ WB_API const char* wb_isa(void);
 // x, y, dx, dy are row-major [batch, n] with the given row strides (in elements). W[row, column] = sign * theta.
 
 // y = x W^T + bias; bias may be null.
-WB_API void wb_linear_forward_f32(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t batch,
-                                  int64_t n_in, int64_t n_out, const int64_t* colptr, const int32_t* code,
-                                  const float* theta, const float* bias, int threads);
-WB_API void wb_linear_forward_f64(const double* x, int64_t x_stride, double* y, int64_t y_stride, int64_t batch,
-                                  int64_t n_in, int64_t n_out, const int64_t* colptr, const int32_t* code,
-                                  const double* theta, const double* bias, int threads);
+WB_API int wb_linear_forward_f32(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t batch,
+                                 int64_t n_in, int64_t n_out, int64_t connections, const int64_t* colptr,
+                                 const int32_t* code, const float* theta, int bound, const float* bias, int threads);
+WB_API int wb_linear_forward_f64(const double* x, int64_t x_stride, double* y, int64_t y_stride, int64_t batch,
+                                 int64_t n_in, int64_t n_out, int64_t connections, const int64_t* colptr,
+                                 const int32_t* code, const double* theta, int bound, const double* bias, int threads);
 
 // dx = dy W and dtheta_k = sign_k * sum_b x[b, column_k] dy[b, row_k]; either may be null. Both are overwritten.
-WB_API void wb_linear_backward_f32(const float* x, int64_t x_stride, const float* dy, int64_t dy_stride, float* dx,
-                                   int64_t dx_stride, float* dtheta, int64_t batch, int64_t n_in, int64_t n_out,
-                                   const int64_t* colptr, const int32_t* code, const float* theta, int threads);
-WB_API void wb_linear_backward_f64(const double* x, int64_t x_stride, const double* dy, int64_t dy_stride, double* dx,
-                                   int64_t dx_stride, double* dtheta, int64_t batch, int64_t n_in, int64_t n_out,
-                                   const int64_t* colptr, const int32_t* code, const double* theta, int threads);
+WB_API int wb_linear_backward_f32(const float* x, int64_t x_stride, const float* dy, int64_t dy_stride, float* dx,
+                                  int64_t dx_stride, float* dtheta, int64_t batch, int64_t n_in, int64_t n_out,
+                                  int64_t connections, const int64_t* colptr, const int32_t* code, const float* theta,
+                                  int threads);
+WB_API int wb_linear_backward_f64(const double* x, int64_t x_stride, const double* dy, int64_t dy_stride, double* dx,
+                                  int64_t dx_stride, double* dtheta, int64_t batch, int64_t n_in, int64_t n_out,
+                                  int64_t connections, const int64_t* colptr, const int32_t* code, const double* theta,
+                                  int threads);
 
 // ---- conv ----------------------------------------------------------------------------------------------------------
 // x, y, dx, dy are contiguous [batch, channels, height, width]. The layer view is that of the matrix [out_channels,
@@ -62,16 +75,20 @@ typedef struct wb_conv {
 } wb_conv;
 
 // y = x * W + bias; bias may be null.
-WB_API void wb_conv_forward_f32(const wb_conv* conv, const float* x, float* y, const int64_t* colptr,
-                                const int32_t* code, const float* theta, const float* bias, int threads);
-WB_API void wb_conv_forward_f64(const wb_conv* conv, const double* x, double* y, const int64_t* colptr,
-                                const int32_t* code, const double* theta, const double* bias, int threads);
+WB_API int wb_conv_forward_f32(const wb_conv* conv, const float* x, float* y, int64_t connections,
+                               const int64_t* colptr, const int32_t* code, const float* theta, int bound,
+                               const float* bias, int threads);
+WB_API int wb_conv_forward_f64(const wb_conv* conv, const double* x, double* y, int64_t connections,
+                               const int64_t* colptr, const int32_t* code, const double* theta, int bound,
+                               const double* bias, int threads);
 
 // The gradients to x and to theta at the active positions; either may be null. Both are overwritten.
-WB_API void wb_conv_backward_f32(const wb_conv* conv, const float* x, const float* dy, float* dx, float* dtheta,
-                                 const int64_t* colptr, const int32_t* code, const float* theta, int threads);
-WB_API void wb_conv_backward_f64(const wb_conv* conv, const double* x, const double* dy, double* dx, double* dtheta,
-                                 const int64_t* colptr, const int32_t* code, const double* theta, int threads);
+WB_API int wb_conv_backward_f32(const wb_conv* conv, const float* x, const float* dy, float* dx, float* dtheta,
+                                int64_t connections, const int64_t* colptr, const int32_t* code, const float* theta,
+                                int threads);
+WB_API int wb_conv_backward_f64(const wb_conv* conv, const double* x, const double* dy, double* dx, double* dtheta,
+                                int64_t connections, const int64_t* colptr, const int32_t* code, const double* theta,
+                                int threads);
 
 // ---- random --------------------------------------------------------------------------------------------------------
 // Philox4x32-10 with key = seed and counter = (block, step, stream); src/wirebound/ops/philox.py has the definitions.
@@ -86,7 +103,7 @@ WB_API void wb_normals(uint64_t seed, uint32_t stream, uint64_t step, int64_t fi
 WB_API void wb_signs(uint64_t seed, uint32_t stream, const int64_t* positions, int64_t n, int8_t* out);
 
 // k distinct numbers of [0, n), every subset equally likely, sorted. 0 <= k <= n < 2^62.
-WB_API void wb_sample_sorted(int64_t n, int64_t k, uint64_t seed, uint32_t stream, uint64_t step, int64_t* out);
+WB_API int wb_sample_sorted(int64_t n, int64_t k, uint64_t seed, uint32_t stream, uint64_t step, int64_t* out);
 
 // ---- update --------------------------------------------------------------------------------------------------------
 
@@ -103,7 +120,8 @@ typedef struct wb_rule {
     int32_t clamp;      // a step without rewiring: theta stops at 0 instead of dying
     uint32_t stream;    // of the noise
     uint64_t seed;      // of the noise
-    int64_t step;       // number of this step, the first is 1
+    int64_t step;       // number of this step, the first is 1: its random numbers go by it
+    int64_t clock;      // Adam: how often this parameter has been moved, this time included
     double lr, momentum, dampening, weight_decay, beta1, beta2, eps;
 } wb_rule;
 
@@ -116,19 +134,24 @@ typedef struct wb_walk {
 
 // Moves n thetas in place and returns how many are below 0 (see `bound`); their sorted indices go to dead, as many as
 // its capacity holds. moment1: momentum (may be null) or exp_avg; moment2: exp_avg_sq; moment2_max: max_exp_avg_sq or
-// null; born: step of birth of each connection, or null if all are as old as the run. walks are sorted and do not
-// overlap. *not_finite says whether a theta is infinite or NaN.
+// null; born: the clock at which each connection was born, or null if all are as old as the parameter. walks are sorted
+// and do not overlap. WB_NOT_FINITE if theta or the gradient is not finite, or the result would not be: everything is
+// then as it was.
 WB_API int64_t wb_update_f32(const wb_rule* rule, int64_t n, float* theta, const float* gradient, float* moment1,
                              float* moment2, float* moment2_max, const int32_t* born, const wb_walk* walks,
-                             int64_t n_walks, int64_t* dead, int64_t capacity, int32_t* not_finite, int threads);
+                             int64_t n_walks, int64_t* dead, int64_t capacity, int threads);
 WB_API int64_t wb_update_f64(const wb_rule* rule, int64_t n, double* theta, const double* gradient, double* moment1,
                              double* moment2, double* moment2_max, const int32_t* born, const wb_walk* walks,
-                             int64_t n_walks, int64_t* dead, int64_t capacity, int32_t* not_finite, int threads);
+                             int64_t n_walks, int64_t* dead, int64_t capacity, int threads);
 
 // How many thetas are below 0; their sorted indices go to dead, as many as its capacity holds. For callers whose
 // capacity was too small.
 WB_API int64_t wb_dead_f32(const float* theta, int64_t n, int64_t* dead, int64_t capacity);
 WB_API int64_t wb_dead_f64(const double* theta, int64_t n, int64_t* dead, int64_t capacity);
+
+// Whether all n numbers are finite.
+WB_API int wb_all_finite_f32(const float* values, int64_t n);
+WB_API int wb_all_finite_f64(const double* values, int64_t n);
 
 // A dense parameter and its optimiser state, as in wb_update_f32.
 typedef struct wb_parameter {
@@ -145,18 +168,18 @@ typedef struct wb_parameter {
 // An array of one element per connection that moves along, and what a newborn holds there.
 typedef struct wb_rider {
     void* data;
-    int64_t size;  // bytes of an element, 4 or 8
-    int64_t fill;  // its low `size` bytes: 0, or for instance the step of birth
+    int64_t size;  // bytes of an element: 1, 2, 4 or 8
+    int64_t fill;  // its low `size` bytes: 0, or for instance the clock at birth
 } wb_rider;
 
 // Replaces the dead (sorted, distinct indices) of a wiring by as many newborns, in place; theta is one of the riders.
 // budget: K; n_in, n_out: the matrices; colptr and code: of the whole wiring. Newborns are drawn uniformly over all
 // dormant positions, the dead included (shares null), or by layer in proportion to shares[layers], then uniformly
-// within the layer. born and died count them for each layer. Connections stay sorted and distinct.
-WB_API void wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out, int64_t* colptr,
-                      int32_t* code, const wb_rider* riders, int64_t n_riders, const int64_t* dead, int64_t n_dead,
-                      uint64_t seed, int32_t wiring_index, int64_t step, const double* shares, int64_t* born,
-                      int64_t* died, int threads);
+// within the layer. born and died count them for each layer. Connections stay sorted and distinct. Returns how many.
+WB_API int64_t wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out, int64_t* colptr,
+                         int32_t* code, const wb_rider* riders, int64_t n_riders, const int64_t* dead, int64_t n_dead,
+                         uint64_t seed, int32_t wiring_index, int64_t step, const double* shares, int64_t* born,
+                         int64_t* died, int threads);
 
 // ---- step ----------------------------------------------------------------------------------------------------------
 
@@ -173,7 +196,7 @@ typedef struct wb_step {
     void* moment1;
     void* moment2;
     void* moment2_max;
-    const int32_t* birth;  // the step in which each connection was born, or null
+    const int32_t* birth;  // the clock at which each connection was born, or null
     const wb_walk* walks;
     int64_t n_walks;
     const wb_rider* riders;  // all that moves along: theta, and whatever the optimiser keeps
@@ -181,10 +204,11 @@ typedef struct wb_step {
     const double* shares;
     int64_t* born;       // out, [layers]
     int64_t* died;       // out, [layers]
+    int64_t* active;     // out, [layers]: thetas >= 0 afterwards, counted
     int32_t wiring_index;
 } wb_step;
 
-// Returns how many were replaced, or -1 if a theta is not finite; nothing is rewired then.
+// Returns how many were replaced, or WB_NOT_FINITE as wb_update_f32 does.
 WB_API int64_t wb_step_f32(const wb_step* task, int threads);
 WB_API int64_t wb_step_f64(const wb_step* task, int threads);
 
@@ -194,7 +218,7 @@ WB_API int64_t wb_step_f64(const wb_step* task, int threads);
 
 enum { WB_IDENTITY = 0, WB_RELU = 1, WB_TANH = 2, WB_SIGMOID = 3 };
 enum { WB_CROSS_ENTROPY = 0, WB_MEAN_SQUARE = 1 };
-enum { WB_FINE = 0, WB_LOSS_NOT_FINITE = 1, WB_THETA_NOT_FINITE = 2 };
+enum { WB_LOSS_NOT_FINITE = 1, WB_THETA_NOT_FINITE = 2 };
 
 typedef struct wb_fused_layer {
     int64_t n_in, n_out;  // n_in is n_out of the layer before
@@ -216,13 +240,14 @@ typedef struct wb_fused_wiring {
     float* moment1;
     float* moment2;
     float* moment2_max;
-    int32_t* born;            // null: all are as old as the run
+    int32_t* born;            // the clock at birth; null: all are as old as theta
     const double* shares;     // [layers]: newborns by layer; null: uniform over all dormant positions
     const double* shrink;     // eta alpha at [step * walk_stride + layer], or null
     const double* noise_std;  // sqrt(2 eta T), likewise
     int64_t walk_stride;      // layers, or 0: the same in every step
     int64_t rewire_every;     // steps whose number is a multiple rewire, in others theta stops at 0; 0: never rewire
     double weight_decay;
+    int64_t clock;            // how often theta was moved before this call
     uint64_t seed;
     int32_t index;            // number of the wiring in its model
     int32_t bound;            // 0: theta may take any sign, nothing walks, dies or is born
@@ -252,7 +277,7 @@ typedef struct wb_fused_run {
     int64_t born_stride;
 } wb_fused_run;
 
-// Returns the number of steps taken. *status says why it stopped early: WB_LOSS_NOT_FINITE, at a step whose loss is
+// Returns the number of steps taken, or WB_NO_MEMORY or WB_BAD_INDEX. *status says why it stopped early: WB_LOSS_NOT_FINITE, at a step whose loss is
 // written but nothing else, or WB_THETA_NOT_FINITE, after a step that was not rewired.
 WB_API int64_t wb_fused_steps_f32(const wb_fused_run* run, int32_t* status);
 
@@ -261,22 +286,24 @@ WB_API int64_t wb_fused_steps_f32(const wb_fused_run* run, int32_t* status);
 
 typedef struct wb_stack_layer {
     int64_t n_in, n_out;    // n_in is n_out of the layer before
+    int64_t budget;         // connections of the whole wiring
     const int64_t* colptr;  // at the layer's first column
     const int32_t* code;    // of the whole wiring, unlike in a layer view
     const float* theta;     // likewise
     const float* bias;      // [n_out], or null
     int32_t activation;     // WB_IDENTITY, WB_RELU, WB_TANH or WB_SIGMOID
+    int32_t bound;
 } wb_stack_layer;
 
 // x and y are row-major as for the linear kernels. kept receives every layer's output for the backward pass. Its size is
 // the sum of n_out, times the batch rounded up to ceil(batch / 32) panels of the same multiple of 8 samples, plus 2.
-WB_API void wb_stack_forward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
+WB_API int wb_stack_forward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
                                  int64_t batch, float* kept, float* y, int64_t y_stride);
 
 // Gradients, from x and kept as the forward pass had and left them; dx may be null. The first n_layers of `gradients`
 // point at the gradient of the theta of each layer's whole wiring, of which the layer's part is overwritten (a part that
 // occurs twice gets the sum). As many follow for the biases, null for none.
-WB_API void wb_stack_backward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
+WB_API int wb_stack_backward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
                                   int64_t batch, const float* kept, const float* dy, int64_t dy_stride, float* dx,
                                   int64_t dx_stride, float* const* gradients);
 
@@ -291,6 +318,8 @@ typedef struct wb_recurrent {
     int32_t reverse;         // time runs from each sequence's end to its start
     int64_t steps, batch, n_in, n_hidden;
     const int64_t* lengths;  // [batch], steps of each sequence in [0, steps]; null: all have all
+    int64_t connections_ih, connections_hh;
+    int32_t bound;
     const int64_t* colptr_ih;
     const int32_t* code_ih;
     const void* theta_ih;
@@ -329,12 +358,12 @@ typedef struct wb_recurrent_gradients {
     void* h_before;          // null, or [steps, batch, n_hidden]: h that went into each step; written where sums is
 } wb_recurrent_gradients;
 
-WB_API void wb_recurrent_forward_f32(const wb_recurrent* task, int threads);
-WB_API void wb_recurrent_forward_f64(const wb_recurrent* task, int threads);
+WB_API int wb_recurrent_forward_f32(const wb_recurrent* task, int threads);
+WB_API int wb_recurrent_forward_f64(const wb_recurrent* task, int threads);
 
 // y, h_n and c_n of the task are not read.
-WB_API void wb_recurrent_backward_f32(const wb_recurrent* task, const wb_recurrent_gradients* gradients, int threads);
-WB_API void wb_recurrent_backward_f64(const wb_recurrent* task, const wb_recurrent_gradients* gradients, int threads);
+WB_API int wb_recurrent_backward_f32(const wb_recurrent* task, const wb_recurrent_gradients* gradients, int threads);
+WB_API int wb_recurrent_backward_f64(const wb_recurrent* task, const wb_recurrent_gradients* gradients, int threads);
 
 #ifdef __cplusplus
 }

@@ -195,7 +195,6 @@ def _broadcast(wiring: Wiring) -> None:
         dist.broadcast(sent, 0)
         tensor.copy_(sent)
     wiring.sign_bound = bool(bound)
-    wiring.seed, wiring.index = wiring.identity.tolist()
     wiring.forget()
 
 

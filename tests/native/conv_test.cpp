@@ -121,13 +121,16 @@ void check(const wb_conv& conv, double density, std::mt19937_64& random) {
         }
     }
 
+    const int64_t count = static_cast<int64_t>(theta.size());
     const auto forward = [&](std::vector<T>& to, int threads) {
-        Kernels::forward(&conv, x.data(), to.data(), colptr.data(), code.data(), theta.data(),
-                         with_bias ? bias.data() : nullptr, threads);
+        const int status = Kernels::forward(&conv, x.data(), to.data(), count, colptr.data(), code.data(),
+                                            theta.data(), 0, with_bias ? bias.data() : nullptr, threads);
+        CHECK(status == WB_FINE);
     };
     const auto backward = [&](T* to_dx, T* to_dtheta, int threads) {
-        Kernels::backward(&conv, x.data(), dy.data(), to_dx, to_dtheta, colptr.data(), code.data(), theta.data(),
-                          threads);
+        const int status = Kernels::backward(&conv, x.data(), dy.data(), to_dx, to_dtheta, count, colptr.data(),
+                                             code.data(), theta.data(), threads);
+        CHECK(status == WB_FINE);
     };
     auto other_y = y, other_dx = dx, only_dx = dx, other_dtheta = dtheta, only_dtheta = dtheta;
     const int threads = 2 + static_cast<int>(random() % 4);

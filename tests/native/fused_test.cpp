@@ -182,6 +182,7 @@ static bool compare(Random& random, bool overflow) {
         spec.noise_std = w.noise_std.data();
         spec.rewire_every = w.rewire_every;
         spec.weight_decay = w.weight_decay;
+        spec.clock = first_step - 1;
         spec.seed = w.seed;
         spec.index = w.index;
         spec.bound = w.bound;

@@ -115,13 +115,17 @@ void check(const Shape& shape, std::mt19937_64& random) {
         }
     }
 
+    const int64_t count = static_cast<int64_t>(theta.size());
     const auto forward = [&](std::vector<T>& to, int threads) {
-        Kernels::forward(x.data(), x_stride, to.data(), y_stride, batch, n_in, n_out, colptr.data(), code.data(),
-                         theta.data(), with_bias ? bias.data() : nullptr, threads);
+        const int status = Kernels::forward(x.data(), x_stride, to.data(), y_stride, batch, n_in, n_out, count,
+                                            colptr.data(), code.data(), theta.data(), 0,
+                                            with_bias ? bias.data() : nullptr, threads);
+        CHECK(status == WB_FINE);
     };
     const auto backward = [&](T* to_dx, T* to_dtheta, int threads) {
-        Kernels::backward(x.data(), x_stride, dy.data(), y_stride, to_dx, x_stride, to_dtheta, batch, n_in, n_out,
-                          colptr.data(), code.data(), theta.data(), threads);
+        const int status = Kernels::backward(x.data(), x_stride, dy.data(), y_stride, to_dx, x_stride, to_dtheta, batch,
+                                             n_in, n_out, count, colptr.data(), code.data(), theta.data(), threads);
+        CHECK(status == WB_FINE);
     };
     auto other_y = y, other_dx = dx, only_dx = dx;
     auto other_dtheta = dtheta, only_dtheta = dtheta;

@@ -51,10 +51,17 @@ static void compare(Random& random, const Shape& shape, int64_t budget, int64_t 
         ++born[layer_of(p)];
     }
 
-    const wb_rider riders[] = {{theta.data(), 4, 0}, {moment.data(), 8, 0}, {born_at.data(), 4, step}};
+    std::vector<int8_t> bytes;
+    std::vector<int16_t> halves;
+    for (float value : theta) {
+        bytes.push_back(static_cast<int8_t>(100 * value));
+        halves.push_back(static_cast<int16_t>(10000 * value));
+    }
+    const wb_rider riders[] = {{theta.data(), 4, 0}, {moment.data(), 8, 0}, {born_at.data(), 4, step},
+                               {bytes.data(), 1, 0}, {halves.data(), 2, 0}};
     std::vector<int64_t> got_born(layers, -1), got_died(layers, -1);
     wb_rewire(budget, shape.layers(), shape.n_in.data(), shape.n_out.data(), index.colptr.data(), index.code.data(), riders,
-              3, dead.data(), deaths, seed, wiring_index, step, by_share ? shares.data() : nullptr, got_born.data(),
+              5, dead.data(), deaths, seed, wiring_index, step, by_share ? shares.data() : nullptr, got_born.data(),
               got_died.data(), 1 + static_cast<int>(random.below(2)));
 
     CHECK(got_born == born);
@@ -67,6 +74,7 @@ static void compare(Random& random, const Shape& shape, int64_t budget, int64_t 
     size_t k = 0;
     for (const auto& item : expected) {
         CHECK(theta[k] == item.second.theta && moment[k] == item.second.moment && born_at[k] == item.second.born);
+        CHECK(bytes[k] == static_cast<int8_t>(100 * theta[k]) && halves[k] == static_cast<int16_t>(10000 * theta[k]));
         ++k;
     }
 }

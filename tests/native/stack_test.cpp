@@ -96,9 +96,10 @@ static void compare(Random& random, int64_t batch) {
         int64_t column = 0;
         for (size_t j = 0; j < part; ++j) column += stack.shape.n_in[j];
         layers.push_back(wb_stack_layer{stack.shape.n_in[part], stack.shape.n_out[part],
+                                        static_cast<int64_t>(stack.theta.size()),
                                         stack.index.colptr.data() + column, stack.index.code.data(), stack.theta.data(),
                                         stack.biases[i].empty() ? nullptr : stack.biases[i].data(),
-                                        stack.activations[i]});
+                                        stack.activations[i], 0});
         outputs += stack.shape.n_out[part];
     }
     const int64_t n_in = layers.front().n_in, n_out = layers.back().n_out;

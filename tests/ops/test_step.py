@@ -1,5 +1,7 @@
 """``ops.step_``: update and rewiring in one, on both implementations."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -40,12 +42,15 @@ def test_it_is_the_update_and_then_the_rewiring(implementation, kind, dtype, sha
         walks = [Walk(0, 90, 0.002, 0.01)]
         clamp = step % 5 == 0
         versions = one.theta._version
-        born, died = ops.step_(
+        before = one.changing()
+        states = [dataclasses.replace(state, clock=step) for state in states]
+        born, died, active = ops.step_(
             one.geometry, one.colptr, one.code, one.theta, grad, rule, states[0], walks, _riders(states[0], step),
             one.seed, one.index, step, shares, clamp=clamp,
         )  # fmt: skip
-        one.moved(born, died)
+        one.changed(before, born, died)
         assert one.theta._version > versions
+        assert active == one.layer_places
         dead = ops.update_(
             two.theta.detach(), grad, rule, states[1], walks, two.seed, stream_of(Stream.NOISE, two.index), step,
             sign_bound=True, clamp=clamp,
@@ -71,11 +76,12 @@ def test_it_notices_tensors_that_have_moved(implementation):
     for step in range(1, 12):
         grad = torch.full((90,), 0.1)
         for wiring in (one, two):
-            born, died = ops.step_(
+            before = wiring.changing()
+            born, died, _ = ops.step_(
                 wiring.geometry, wiring.colptr, wiring.code, wiring.theta, grad, Rule(Kind.SGD, lr=0.05), NO_STATE,
                 [Walk(0, 90, 0.01, 0.0)], [], wiring.seed, wiring.index, step, None, clamp=False,
             )  # fmt: skip
-            wiring.moved(born, died)
+            wiring.changed(before, born, died)
         # The first wiring's memory is given away and taken anew, as .to() does it.
         one.theta.data = one.theta.data.clone()
         one.code, one.colptr = one.code.clone(), one.colptr.clone()
@@ -84,14 +90,36 @@ def test_it_notices_tensors_that_have_moved(implementation):
         one.check()
 
 
-def test_lost_numbers_are_an_error_and_nothing_is_rewired(implementation):
+def test_a_step_that_cannot_be_taken_leaves_everything_as_it_was(implementation):
     wiring = _wiring()
-    code = wiring.code.clone()
+    code, theta = wiring.code.clone(), wiring.theta.detach().clone()
     grad = torch.zeros(90)
     grad[5] = torch.nan
-    with pytest.raises(FloatingPointError, match="after step 4"):
+    with pytest.raises(FloatingPointError, match="step 4 was not taken"):
         ops.step_(
             wiring.geometry, wiring.colptr, wiring.code, wiring.theta, grad, Rule(Kind.SGD, lr=0.05), NO_STATE,
             [Walk(0, 90, 1.0, 0.0)], [], wiring.seed, wiring.index, 4, None, clamp=False,
         )  # fmt: skip
     assert torch.equal(wiring.code, code)
+    assert torch.equal(wiring.theta, theta)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.float16, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("many", [False, True])
+def test_arrays_of_every_width_move_with_their_connections(implementation, dtype, many):
+    wiring = _wiring()
+    mark = (torch.arange(90) % 120).to(dtype)
+    beside = mark.to(torch.float64)  # the same values in an array that has always moved rightly
+    dead = torch.arange(0, 90, 2 if many else 17)
+    wiring.rewire_(dead, [(mark, 0.0), (beside, 0.0)], 1, None)
+    assert torch.equal(mark.to(torch.float64), beside)
+    wiring.check()
+
+
+def test_an_array_of_another_length_is_refused_before_anything_moves(implementation):
+    wiring = _wiring()
+    code = wiring.code.clone()
+    with pytest.raises((RuntimeError, IndexError)):
+        wiring.rewire_(torch.tensor([3]), [(torch.zeros(89), 0.0)], 1, None)
+    assert torch.equal(wiring.code, code)
+    wiring.check()

@@ -2,6 +2,8 @@
 
 import math
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -18,7 +20,8 @@ def _theta(dtype=torch.float32):
 
 def _update(theta, grad, rule, state=None, walks=(), step=1, **options):
     options = {"sign_bound": True, "clamp": False, **options}
-    return ops.update_(theta, grad, rule, state or State(), list(walks), 3, 2, step, **options)
+    state = dataclasses.replace(state or State(), clock=step)
+    return ops.update_(theta, grad, rule, state, list(walks), 3, 2, step, **options)
 
 
 def test_drift_alone(implementation):

@@ -21,9 +21,9 @@ def kernel(problem: Problem, name: str = "kernel", threads: int | None = None) -
     code, colptr = problem.layer.wiring.code, problem.layer.wiring.colptr
     y, dx, dtheta = torch.empty_like(dy), torch.empty_like(x), torch.empty_like(theta)
     (batch, n_in), n_out = x.shape, dy.shape[1]
-    layer = (batch, n_in, n_out, colptr.data_ptr(), code.data_ptr(), theta.data_ptr())
+    layer = (batch, n_in, n_out, theta.numel(), colptr.data_ptr(), code.data_ptr(), theta.data_ptr())
     forward = partial(
-        native.wb_linear_forward_f32, x.data_ptr(), n_in, y.data_ptr(), n_out, *layer, None, threads
+        native.wb_linear_forward_f32, x.data_ptr(), n_in, y.data_ptr(), n_out, *layer, True, None, threads
     )
     backward = partial(
         native.wb_linear_backward_f32,

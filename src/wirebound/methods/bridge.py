@@ -44,7 +44,9 @@ class Bridge:
         self.wirings = wirings
         self.kind = _OWN_RULES.get(type(optimizer), Kind.NONE)
         self._rules: dict[int, tuple[tuple[Any, ...], Rule]] = {}
-        self.born: list[Tensor] = []  # the step in which each connection was born, for Adam's bias correction
+        # How often Adam has moved each θ, and the count at which each connection was born, for the bias correction.
+        self.updates = [0] * len(wirings)
+        self.born: list[Tensor] = []
         if self.kind is Kind.ADAM and ages:
             self.born = [torch.zeros(w.budget, dtype=torch.int32, device=w.theta.device) for w in wirings]
 
@@ -146,7 +148,21 @@ class Bridge:
             exp_avg_sq=state["exp_avg_sq"],
             max_exp_avg_sq=state.get("max_exp_avg_sq"),
             born=self.born[number],
+            clock=self._count_update(number, state["step"]),
         )
+
+    def _count_update(self, number: int, counted: Tensor) -> int:
+        """The number of this update of θ.
+
+        torch's own count is right also where an optimiser was used before, or its state was loaded; it is a float32, which
+        stops counting at 2^24.
+        """
+        self.updates[number] = self.updates_before(number, int(counted) - 1) + 1
+        return self.updates[number]
+
+    def updates_before(self, number: int, count: int) -> int:
+        """How often θ has been moved, where torch has counted so many."""
+        return count if count < (1 << 24) - 1 else max(self.updates[number], count)
 
     def made_state(self, parameter: Tensor, group: Mapping[str, Any]) -> dict[str, Any]:
         """What torch keeps for a parameter, made as torch makes it if there is none yet."""
@@ -160,8 +176,8 @@ class Bridge:
                 state[name] = torch.zeros_like(parameter, requires_grad=False)
         return state
 
-    def riders(self, number: int, group: dict[str, Any], step: int) -> list[tuple[Tensor, float]]:
-        """The arrays that move with their connections, and what a newborn has there."""
+    def riders(self, number: int, group: dict[str, Any]) -> list[tuple[Tensor, float]]:
+        """The arrays that move with their connections, and what a newborn of this update has there."""
         wiring = self.wirings[number]
         found: list[tuple[Tensor, float]] = []
         for name, value in self.optimizer.state.get(wiring.theta, {}).items():
@@ -174,7 +190,7 @@ class Bridge:
                 )
             found.append((value, self._clean(name, group)))
         if self.born:
-            found.append((self.born[number], step))
+            found.append((self.born[number], self.updates[number]))
         return found
 
     def _clean(self, name: str, group: dict[str, Any]) -> float:

@@ -37,7 +37,7 @@ from wirebound.core.schedule import Rate, Scalar
 from wirebound.methods.bridge import Bridge
 from wirebound.methods.highest import HasHighest, Highest
 from wirebound.methods.matrices import load_rows
-from wirebound.methods.method import Method, StepInfo, require_parameters, require_wirings
+from wirebound.methods.method import Method, StepInfo, require_finite, require_parameters, require_wirings
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import Walk
 from wirebound.wiring import Wiring
@@ -107,6 +107,7 @@ class ConstantRate(HasHighest, Method):
         self.highest = Highest(self.layer_active())
 
     def step(self) -> StepInfo:
+        require_finite(self.wirings, self.steps + 1)
         self.steps += 1
         for wiring in self.wirings:
             alive = _alive(wiring)
@@ -140,7 +141,7 @@ class ConstantRate(HasHighest, Method):
         gone = ops.update_(
             theta, grad, rule, state, walks, wiring.seed, noise, step, sign_bound=True, clamp=False
         )
-        riders = self.bridge.riders(number, group, step)
+        riders = self.bridge.riders(number, group)
         died = gone[alive[gone]]
         alive[died] = False
         for rider, clean in riders:

@@ -31,9 +31,9 @@ from wirebound.core import schedule
 from wirebound.core.langevin import pull_and_push
 from wirebound.core.schedule import Rate, Scalar
 from wirebound.methods.bridge import Bridge
-from wirebound.methods.method import Method, StepInfo, require_parameters, require_wirings
+from wirebound.methods.method import Method, StepInfo, require_finite, require_parameters, require_wirings
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.ops.rule import Walk
+from wirebound.ops.rule import StepCounts, Walk
 from wirebound.wiring import Wiring
 
 NEWBORNS = ("uniform", "share")
@@ -49,12 +49,12 @@ def deep_r_step(
     *,
     rewire: bool,
     shares: list[float] | None,
-) -> tuple[list[int], list[int]]:
-    """Algorithm 1 for one wiring, after torch has stepped the rest of the model; (born, died) of each layer."""
+) -> StepCounts:
+    """Algorithm 1 for one wiring, after torch has stepped the rest of the model; what happened in each layer."""
     if wiring.constrained:
         return _constrained_step(wiring, bridge, number, group, walks, step, rewire=rewire, shares=shares)
-    theta = wiring.theta
-    born, died = ops.step_(
+    theta, before = wiring.theta, wiring.changing()
+    counts = ops.step_(
         wiring.geometry,
         wiring.colptr,
         wiring.code,
@@ -63,15 +63,15 @@ def deep_r_step(
         bridge.rule(number, group),
         bridge.state(number, group),
         walks,
-        bridge.riders(number, group, step),
+        bridge.riders(number, group),
         wiring.seed,
         wiring.index,
         step,
         shares,
         clamp=not rewire,
     )
-    wiring.moved(born, died)
-    return born, died
+    wiring.changed(before, counts.born, counts.died)
+    return counts
 
 
 def _constrained_step(
@@ -84,16 +84,17 @@ def _constrained_step(
     *,
     rewire: bool,
     shares: list[float] | None,
-) -> tuple[list[int], list[int]]:
+) -> StepCounts:
     """The same where neurons have caps or signs: newborns are then drawn among the positions that keep them."""
     theta, noise = wiring.theta, stream_of(Stream.NOISE, wiring.index)
     rule, state = bridge.rule(number, group), bridge.state(number, group)
     dead = ops.update_(
         theta.detach(), theta.grad, rule, state, walks, wiring.seed, noise, step, sign_bound=True, clamp=not rewire
     )
-    if not dead.numel():
-        return [0] * len(wiring.layers), [0] * len(wiring.layers)
-    return wiring.rewire_(dead, bridge.riders(number, group, step), step, shares)
+    born, died = [0] * len(wiring.layers), [0] * len(wiring.layers)
+    if dead.numel():
+        born, died = wiring.rewire_(dead, bridge.riders(number, group), step, shares)
+    return StepCounts(born, died, wiring.layer_active)
 
 
 class DeepR(Method):
@@ -173,7 +174,16 @@ class DeepR(Method):
         return [Walk(bounds[i], bounds[i + 1], *value) for i, value in enumerate(values)]
 
     def step(self) -> StepInfo:
+        require_finite(self.wirings, self.steps + 1)
         self.steps += 1
+        try:
+            return self._step()
+        except BaseException:  # an interrupt between the update and the rewiring, where those are not one call
+            for wiring in self.wirings:
+                wiring.theta.detach().clamp_(min=0)
+            raise
+
+    def _step(self) -> StepInfo:
         rewire = self.steps % self.rewire_every == 0
         self.bridge.step_torch()
         active: list[int] = []
@@ -181,16 +191,16 @@ class DeepR(Method):
         first_layer = 0
         for number, wiring in enumerate(self.wirings):
             if wiring.theta.grad is None:  # not part of this loss: as torch does, leave it alone
-                born = [0] * len(wiring.layers)
+                counts = StepCounts([0] * len(wiring.layers), [0] * len(wiring.layers), wiring.layer_active)
             else:
                 group = self.bridge.group(wiring)
                 walks = self.walks(wiring, first_layer, self.steps, float(group["lr"]))
                 shares = self.shares[number]
-                born, _ = deep_r_step(
+                counts = deep_r_step(
                     wiring, self.bridge, number, group, walks, self.steps, rewire=rewire, shares=shares
                 )
-            active += wiring.layer_active
-            rewired += born
+            active += counts.active
+            rewired += counts.born
             first_layer += len(wiring.layers)
         return StepInfo(self.steps, sum(active), self.budget, sum(rewired), self.shapes, active, rewired)
 

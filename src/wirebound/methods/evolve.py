@@ -29,7 +29,7 @@ from wirebound.core import mapping
 from wirebound.methods.bridge import Bridge
 from wirebound.methods.drop import DropRule, Stock
 from wirebound.methods.grow import GrowRule, Growth
-from wirebound.methods.method import Method, StepInfo, require_parameters, require_wirings
+from wirebound.methods.method import Method, StepInfo, require_finite, require_parameters, require_wirings
 from wirebound.methods.when import Every
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import Walk
@@ -145,6 +145,7 @@ class Evolve(Method):
     @torch.no_grad()
     def step(self) -> StepInfo:
         step = self.steps + 1
+        require_finite(self.wirings, step)
         share = self.when.share(step)
         self.bridge.step_torch()
         active: list[int] = []
@@ -184,7 +185,7 @@ class Evolve(Method):
             wiring, positions[alive], positions[dead], self._counts(wiring, dead), self._sources(wiring), step
         )
         newborns = self.grow(growth)
-        riders: list[tuple[Tensor, float | Tensor]] = [*self.bridge.riders(number, self.bridge.group(wiring), step)]
+        riders: list[tuple[Tensor, float | Tensor]] = [*self.bridge.riders(number, self.bridge.group(wiring))]
         if signs is not None:
             riders.append((signs, torch.where(wiring.negative_signs(newborns), -1, 1).to(torch.int8)))
         strength = first_strength(wiring, newborns, self.newborn_scale, step)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import nn, optim
 
-from wirebound.methods.method import Method, StepInfo, require_parameters, require_wirings
+from wirebound.methods.method import Method, StepInfo, require_finite, require_parameters, require_wirings
 
 
 class Fixed(Method):
@@ -29,6 +29,7 @@ class Fixed(Method):
             wiring.release_signs_()
 
     def step(self) -> StepInfo:
+        require_finite(self.wirings, self.steps + 1)
         self.optimizer.step()
         for wiring in self.wirings:
             if wiring.sign_bound:

@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn, optim
 
+from wirebound import ops
 from wirebound.nn.part import wirings
+from wirebound.ops.faults import not_finite
 from wirebound.wiring import LayerShape, Wiring
 
 
@@ -106,6 +108,14 @@ def require_wirings(method: str, model: nn.Module) -> list[Wiring]:
     for wiring in found:
         wiring.watch = None  # what a method before this one wanted to see would pile up
     return found
+
+
+def require_finite(found: Sequence[Wiring], step: int) -> None:
+    """Refuse a step whose gradients of θ are not finite, before anything is moved: all stays as it was."""
+    for wiring in found:
+        grad = wiring.theta.grad
+        if grad is not None and not ops.all_finite(grad):
+            raise not_finite(step)
 
 
 def require_parameters(optimizer: optim.Optimizer, found: Sequence[Wiring]) -> None:

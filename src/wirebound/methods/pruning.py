@@ -114,7 +114,7 @@ class MagnitudePruning(MatrixMethod):
         for i, (matrix, now) in enumerate(zip(self.matrices, pruned, strict=True)):
             self.kept[i].copy_(~now)
             matrix.weight.masked_fill_(now, 0)
-            for rider, clean in self.bridge.riders(i, self.bridge.group(matrix), self.steps):
+            for rider, clean in self.bridge.riders(i, self.bridge.group(matrix)):
                 rider.view(-1).masked_fill_(now, clean)
         self._active = self._counted()
 

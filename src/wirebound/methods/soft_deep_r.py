@@ -209,7 +209,7 @@ class SoftDeepR(MatrixMethod):
         torch.ge(theta, 0, out=active)
         self.active[number], self._before[number] = active, before
         torch.clamp(theta, min=0, out=weight).mul_(sign)
-        riders = self.bridge.riders(number, group, step)
+        riders = self.bridge.riders(number, group)
         if riders:
             changed = torch.nonzero(active != before).view(-1)
             for rider, clean in riders:

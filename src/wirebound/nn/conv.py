@@ -11,9 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wirebound import ops
+from wirebound.nn.inputs import settle_bias, settle_gradient, settle_input
 from wirebound.nn.part import SparseLayer
 from wirebound.nn.window import Sizes, settle_window
 from wirebound.ops import Window
+from wirebound.ops.faults import DormantThetaError
 from wirebound.wiring import LayerShape, Wiring, settle_budget
 
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
@@ -53,7 +55,7 @@ class _SparseConv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        (dy,) = grads
+        dy = settle_gradient(grads[0])
         layer: _SparseConvNd = ctx.layer
         if torch.is_grad_enabled():  # create_graph=True: our gradients would be constants in that graph
             raise RuntimeError(f"{type(layer).__name__} has no second derivative: use create_graph=False")
@@ -133,6 +135,8 @@ class _SparseConvNd(SparseLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         theta = self.fast_wiring.layer_theta(self.part)
+        x = settle_input(x, theta, self)
+        bias = None if self.bias is None else settle_bias(self.bias, theta, self.out_channels, self)
         unbatched = x.dim() == self.dimensions + 1
         if not unbatched and x.dim() != self.dimensions + 2:
             raise ValueError(
@@ -142,10 +146,6 @@ class _SparseConvNd(SparseLayer):
         channels = x.shape[-1 - self.dimensions]
         if channels != self.in_channels:
             raise ValueError(f"the channels of the input (={channels}) must be in_channels (={self.in_channels})")
-        if x.dtype is not theta.dtype:
-            if not torch.is_autocast_enabled(x.device.type):
-                raise ValueError(f"the dtype of the input (={x.dtype}) must be that of the layer (={theta.dtype})")
-            x = x.to(theta.dtype)  # sparse layers compute in the precision of their parameters
         if unbatched:
             x = x.unsqueeze(0)
         if self._margins is not None:
@@ -153,7 +153,10 @@ class _SparseConvNd(SparseLayer):
         if self.dimensions == 1:
             x = x.unsqueeze(2)
         self._require_room(x)
-        y = cast(Tensor, _SparseConv.apply(x, theta, self.bias, self))
+        try:
+            y = cast(Tensor, _SparseConv.apply(x, theta, bias, self))
+        except DormantThetaError:
+            y = cast(Tensor, _SparseConv.apply(x, self.fast_wiring.dormant_as_zero(theta), bias, self))
         if self.dimensions == 1:
             y = y.squeeze(2)
         return y.squeeze(0) if unbatched else y

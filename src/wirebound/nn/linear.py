@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from wirebound import ops
+from wirebound.nn.inputs import settle_bias, settle_gradient, settle_input
 from wirebound.nn.node import direct, transforms_active
 from wirebound.nn.part import SparseLayer
+from wirebound.ops.faults import DormantThetaError
 from wirebound.wiring import Constraints, LayerShape, Wiring, settle_budget
 
 
@@ -39,7 +41,7 @@ class _SparseLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        (dy,) = grads
+        dy = settle_gradient(grads[0])
         if torch.is_grad_enabled():  # create_graph=True: our gradients would be constants in that graph
             raise RuntimeError("SparseLinear has no second derivative: use create_graph=False")
         x, theta = ctx.saved_tensors
@@ -100,22 +102,24 @@ class SparseLinear(SparseLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         theta = self.fast_wiring.layer_theta(self.part)
+        x = settle_input(x, theta, self)
         shape = x.shape
-        if shape[-1] != self.in_features:
-            raise ValueError(f"the last dimension of the input (={shape[-1]}) must be in_features (={self.in_features})")
-        if x.dtype is not theta.dtype:
-            if not torch.is_autocast_enabled(x.device.type):
-                raise ValueError(f"the dtype of the input (={x.dtype}) must be that of the layer (={theta.dtype})")
-            x = x.to(theta.dtype)  # sparse layers compute in the precision of their parameters
+        if not shape or shape[-1] != self.in_features:
+            last = shape[-1] if shape else "none"
+            raise ValueError(f"the last dimension of the input (={last}) must be in_features (={self.in_features})")
         try:
             bias = self._parameters["bias"]  # nn.Module takes longer to find an attribute
         except KeyError:  # somebody computes it, as parametrizations do
             bias = self.bias
+        if bias is not None:
+            bias = settle_bias(bias, theta, self.out_features, self)
         apply = _SparseLinear.apply if transforms_active() else _apply
-        if len(shape) == 2:
-            return cast(Tensor, apply(x, theta, bias, self))
-        y = apply(x.reshape(-1, self.in_features), theta, bias, self)
-        return cast(Tensor, y.view(*shape[:-1], self.out_features))
+        rows = x if len(shape) == 2 else x.reshape(-1, self.in_features)
+        try:
+            y = apply(rows, theta, bias, self)
+        except DormantThetaError:
+            y = apply(rows, self.fast_wiring.dormant_as_zero(theta), bias, self)
+        return cast(Tensor, y if len(shape) == 2 else y.view(*shape[:-1], self.out_features))
 
     def dense_twin(self) -> nn.Linear:
         theta = self.wiring.theta

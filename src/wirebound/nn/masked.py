@@ -47,6 +47,8 @@ class MaskedParameter(SparseLayer):
         n_out, n_in = wiring.layers[self.part].n_out, wiring.layers[self.part].n_in
         index, theta = wiring.layer_index(self.part), wiring.layer_theta(self.part)
         code, colptr = index.layer_code(), index.layer_colptr()
+        if index.bound and bool((theta < 0).any()):
+            theta = wiring.dormant_as_zero(theta)
         columns = torch.repeat_interleave(
             torch.arange(n_in, device=code.device), colptr[1:] - colptr[:-1], output_size=code.numel()
         )

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from wirebound.nn.inputs import settle_bias, settle_input
 from wirebound.nn.matrix import SparseMatrix
 from wirebound.nn.recurrent_pass import Direction, Pass, run_layer
 from wirebound.nn.sequence_lengths import settle_lengths
@@ -118,10 +119,15 @@ class SparseRecurrent(nn.Module):
         names = self.matrix_names[2 * each * layer : 2 * each * (layer + 1)]
         found = []
         for ih, hh in zip(names[::2], names[1::2], strict=True):
-            biases = [self._parameters.get(name.replace("weight", "bias")) for name in (ih, hh)]
+            biases = [self._bias(name.replace("weight", "bias")) for name in (ih, hh)]
             matrices = [self._modules[name] for name in (ih, hh)]
             found.append(Direction(*matrices, *biases))  # type: ignore[arg-type]
         return found
+
+    def _bias(self, name: str) -> Tensor | None:
+        bias = self._parameters.get(name)
+        rows = GATES[self.kind] * self.hidden_size
+        return None if bias is None else settle_bias(bias, self.wiring.theta, rows, self)
 
     def run(
         self, x: Tensor, state: tuple[Tensor | None, ...], lengths: Tensor | None, mask: Tensor | None
@@ -130,14 +136,11 @@ class SparseRecurrent(nn.Module):
         if isinstance(x, PackedSequence):
             raise TypeError("a PackedSequence is not taken: give the padded tensor, and lengths= beside it")
         theta = self.wiring.theta
+        x = settle_input(x, theta, self)
         if x.dim() not in (2, 3):
             raise ValueError(f"the input must have 3 dimensions, or 2 without a batch, not {x.dim()}")
         if x.shape[-1] != self.input_size:
             raise ValueError(f"the last dimension of the input (={x.shape[-1]}) must be input_size (={self.input_size})")
-        if x.dtype is not theta.dtype:
-            if not torch.is_autocast_enabled(x.device.type):
-                raise ValueError(f"the dtype of the input (={x.dtype}) must be that of the layer (={theta.dtype})")
-            x = x.to(theta.dtype)  # sparse layers compute in the precision of their parameters
         batched = x.dim() == 3
         if not batched:
             x = x.unsqueeze(1)
@@ -175,11 +178,7 @@ class SparseRecurrent(nn.Module):
                 f"the shape of an initial state (={tuple(state.shape)}) must be "
                 f"(layers × directions, batch, hidden_size) = {expected}, without the batch if the input has none"
             )
-        if state.dtype is not x.dtype:
-            if not torch.is_autocast_enabled(x.device.type):
-                raise ValueError(f"the dtype of an initial state (={state.dtype}) must be that of the input (={x.dtype})")
-            state = state.to(x.dtype)
-        return state
+        return settle_input(state, x, self)
 
     def flatten_parameters(self) -> None:
         """Nothing to do: for programs that call it on torch's layers."""

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from wirebound import ops
+from wirebound.nn.inputs import settle_gradient
 from wirebound.nn.linear import LinearGradient
 from wirebound.nn.matrix import SparseMatrix
+from wirebound.ops.faults import DormantThetaError
 
 Outcome = tuple[Tensor, Tensor, Tensor | None]  # y, h_n, c_n
 
@@ -119,7 +121,7 @@ class _Recurrent(torch.autograd.Function):
         x, h_0, c_0 = ctx.saved_tensors[:3]
         kept = ctx.saved_tensors[3 + _EACH * len(cells) :]
         each = len(kept) // len(cells)
-        dy, dh_n, dc_n = grads
+        dy, dh_n, dc_n = (None if gradient is None else settle_gradient(gradient) for gradient in grads)
         watched = any(
             matrix.fast_wiring.watch is not None for one in job.directions for matrix in (one.ih, one.hh)
         )
@@ -151,6 +153,18 @@ class _Recurrent(torch.autograd.Function):
 def run_layer(job: Pass, x: Tensor, h_0: Tensor, c_0: Tensor | None) -> Outcome:
     """(y, h_n, c_n) of one layer; c is None for a GRU."""
     parameters = [tensor for direction in job.directions for tensor in direction.parameters()]
+    try:
+        return _run(job, x, h_0, c_0, parameters)
+    except DormantThetaError:
+        for number, direction in enumerate(job.directions):
+            for at, matrix in ((0, direction.ih), (1, direction.hh)):
+                theta = parameters[_EACH * number + at]
+                assert theta is not None
+                parameters[_EACH * number + at] = matrix.fast_wiring.dormant_as_zero(theta)
+        return _run(job, x, h_0, c_0, parameters)
+
+
+def _run(job: Pass, x: Tensor, h_0: Tensor, c_0: Tensor | None, parameters: Sequence[Tensor | None]) -> Outcome:
     if torch.is_grad_enabled():
         return cast(Outcome, _Recurrent.apply(job, x, h_0, c_0, *parameters))
     return job.forward(job.cells(parameters), x, h_0, c_0, keep=False)[0]

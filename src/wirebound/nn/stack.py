@@ -15,17 +15,21 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
 from wirebound import ops
+from wirebound.nn.inputs import settle_gradient
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.node import direct, transforms_active
+from wirebound.ops.faults import DormantThetaError
 from wirebound.ops.native_stack import Stack, StackLayer, StackWiring
 from wirebound.wiring import Wiring
+from wirebound.wiring.trust import is_plain
 
 # The functions that may follow a layer, by their numbers in csrc/wirebound.h.
 ACTIVATIONS: dict[type, int] = {nn.Identity: 0, nn.ReLU: 1, nn.Tanh: 2, nn.Sigmoid: 3}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-# Up to so many multiply-adds, counting a feature as one, the stack is faster than its layers one by one: with one
-# thread, and with several, which the layers' own kernels use.
-_MOST_WORK, _MOST_WORK_THREADED = 5_000_000, 1_000_000
+# Up to so many multiply-adds, counting a feature as one, the stack is faster than its layers one by one, whose own
+# kernels use several threads. With one thread it would be up to five times as many, but the two sum in different orders,
+# and the number of threads must not change a result.
+_MOST_WORK = 1_000_000
 
 
 class _SparseStack(torch.autograd.Function):
@@ -44,7 +48,7 @@ class _SparseStack(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True: our gradients would be constants in that graph
             raise RuntimeError("SparseSequential has no second derivative: use create_graph=False")
         x, kept = ctx.saved_tensors[:2]
-        dx, gradients = ctx.stack.backward(x, kept, grads[0], ctx.needs_input_grad[1])
+        dx, gradients = ctx.stack.backward(x, kept, settle_gradient(grads[0]), ctx.needs_input_grad[1])
         return (None, dx, *gradients)
 
 
@@ -74,7 +78,10 @@ class Run:
     def __call__(self, x: Tensor) -> Tensor:
         if not self._is_plain(x):
             return self._one_by_one(x)
-        parameters: list[Tensor] = [wiring.theta for wiring in self.wirings]
+        parameters: list[Tensor] = []
+        for wiring in self.wirings:
+            wiring.layer_index(0)  # checks what somebody else has written
+            parameters.append(wiring.theta)
         for layer in self.layers:
             if (bias := layer._parameters.get("bias")) is not None:
                 parameters.append(bias)
@@ -83,7 +90,10 @@ class Run:
             return self._one_by_one(x)
         flat = x.dim() == 2
         rows = x if flat else x.reshape(-1, self.in_features)
-        y = _apply(stack, rows, *parameters) if torch.is_grad_enabled() else stack.forward(rows)[0]
+        try:
+            y = _apply(stack, rows, *parameters) if torch.is_grad_enabled() else stack.forward(rows)[0]
+        except DormantThetaError:  # layers know what to do
+            return self._one_by_one(x)
         return y if flat else y.view(*x.shape[:-1], self.out_features)
 
     def _one_by_one(self, x: Tensor) -> Tensor:
@@ -94,6 +104,8 @@ class Run:
     def _is_plain(self, x: Tensor) -> bool:
         """Whether the result and its gradients are all that anyone can notice of this pass."""
         if type(x) is not Tensor or x.dtype is not torch.float32 or not x.is_cpu:
+            return False
+        if x.is_neg():
             return False
         shape = x.shape
         if not shape or shape[-1] != self.in_features or not ops.native_in_use():
@@ -106,24 +118,38 @@ class Run:
         if transforms_active() or any(wiring.watch is not None for wiring in self.wirings):
             return False
         work = x.numel() // self.in_features * self.work
-        return work < (_MOST_WORK if torch.get_num_threads() == 1 else _MOST_WORK_THREADED)
+        return work < _MOST_WORK
 
     def _prepare(self, parameters: Sequence[Tensor]) -> Stack | None:
         """The layers for the kernels: as before unless a tensor has moved; None if one of them does not fit."""
-        addresses = [tensor.data_ptr() for tensor in parameters]
+        addresses: list[int] = []
+        for tensor in parameters:
+            if not is_plain(tensor):
+                return None
+            addresses += (tensor.data_ptr(), tensor.numel())
         for wiring in self.wirings:
-            addresses += (wiring.code.data_ptr(), wiring.colptr.data_ptr())
+            addresses += (wiring.code.data_ptr(), wiring.colptr.data_ptr(), wiring.sign_bound)
         if addresses != self._addresses:
             self._addresses, self._stack = addresses, self._read()
         return self._stack
 
     def _read(self) -> Stack | None:
-        tensors = [wiring.theta for wiring in self.wirings] + [s.bias for s in self.layers if s.bias is not None]
-        if not all(t.dtype is torch.float32 and t.is_cpu and t.is_contiguous() for t in tensors):
-            return None
+        tensors = [(wiring.theta, wiring.code.numel()) for wiring in self.wirings]
+        tensors += [(layer.bias, layer.out_features) for layer in self.layers if layer.bias is not None]
+        for tensor, length in tensors:
+            if tensor.dtype is not torch.float32 or not tensor.is_cpu or tensor.stride() != (1,):
+                return None
+            if tensor.shape != (length,):
+                return None
         parts = {(id(layer.fast_wiring), layer.part) for layer in self.layers}
         wirings = [
-            StackWiring(w.theta, w.code, w.colptr, all((id(w), part) in parts for part in range(len(w.layers))))
+            StackWiring(
+                w.theta,
+                w.code,
+                w.colptr,
+                covered=all((id(w), part) in parts for part in range(len(w.layers))),
+                bound=w.sign_bound,
+            )
             for w in self.wirings
         ]
         layers = []

@@ -28,10 +28,11 @@ from wirebound.ops import (
     reference_step,
     reference_update,
 )
+from wirebound.ops.faults import DORMANT, raise_fault
 from wirebound.ops.layout import Geometry, LayerIndex
 from wirebound.ops.recurrence import Kept, Recurrence, RecurrentGradients
 from wirebound.ops.reference_rewire import draw_in_layers, draw_newborns, replace_
-from wirebound.ops.rule import Kind, Rule, State, Walk
+from wirebound.ops.rule import Kind, Rule, State, StepCounts, Walk
 from wirebound.ops.window import Window
 
 __all__ = [
@@ -42,8 +43,10 @@ __all__ = [
     "RecurrentGradients",
     "Rule",
     "State",
+    "StepCounts",
     "Walk",
     "Window",
+    "all_finite",
     "conv2d_backward",
     "conv2d_forward",
     "draw_in_layers",
@@ -116,12 +119,21 @@ def sample_sorted(n: int, k: int, seed: int, stream: int, step: int, device: tor
     return _random(device).sample_sorted(n, k, seed, stream, step, device)
 
 
+def _require_active(theta: Tensor, index: LayerIndex) -> None:
+    """What the kernels look for by themselves. Asking a graphics card would wait for it: ``Wiring.layer_theta`` has
+    already read what is below 0 as 0 there."""
+    if index.bound and theta.is_cpu and bool((theta < 0).any()):
+        raise_fault(DORMANT)
+
+
 def linear_forward(
     x: Tensor, theta: Tensor, index: LayerIndex, n_out: int, bias: Tensor | None
 ) -> Tensor:
     """y = x Wᵀ + bias for x of shape [batch, n_in] and the sparse W of one layer."""
-    implementation = native if uses_native(theta) else reference_linear
-    return implementation.linear_forward(x, theta, index, n_out, bias)
+    if uses_native(theta):
+        return native.linear_forward(x, theta, index, n_out, bias)
+    _require_active(theta, index)
+    return reference_linear.linear_forward(x, theta, index, n_out, bias)
 
 
 def linear_backward(
@@ -139,8 +151,10 @@ def linear_backward(
 
 def conv2d_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: Window, bias: Tensor | None) -> Tensor:
     """The convolution of x [batch, channels, height, width] with the sparse weights of one layer, plus bias."""
-    implementation = native_conv if uses_native(theta) else reference_conv
-    return implementation.conv2d_forward(x, theta, index, window, bias)
+    if uses_native(theta):
+        return native_conv.conv2d_forward(x, theta, index, window, bias)
+    _require_active(theta, index)
+    return reference_conv.conv2d_forward(x, theta, index, window, bias)
 
 
 def conv2d_backward(
@@ -160,8 +174,11 @@ def conv2d_backward(
 def recurrent_forward(cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, keep: bool) -> Kept:
     """One direction of an LSTM or GRU layer over [steps, batch, n_in]: fills ``y``; the last states, and what
     the backward pass needs if ``keep``."""
-    implementation = native_recurrent if uses_native(cell.theta_ih) else reference_recurrent
-    return implementation.recurrent_forward(cell, x, h_0, c_0, y, keep)
+    if uses_native(cell.theta_ih):
+        return native_recurrent.recurrent_forward(cell, x, h_0, c_0, y, keep)
+    _require_active(cell.theta_ih, cell.index_ih)
+    _require_active(cell.theta_hh, cell.index_hh)
+    return reference_recurrent.recurrent_forward(cell, x, h_0, c_0, y, keep)
 
 
 def recurrent_backward(
@@ -201,6 +218,11 @@ def update_(
     )
 
 
+def all_finite(values: Tensor) -> bool:
+    """Whether no number is infinite or NaN."""
+    return native.all_finite(values) if uses_native(values) else bool(torch.isfinite(values).all())
+
+
 def rewire_(
     geometry: Geometry,
     colptr: Tensor,
@@ -233,8 +255,8 @@ def step_(
     shares: Sequence[float] | None,
     *,
     clamp: bool,
-) -> tuple[list[int], list[int]]:
-    """``update_`` and then ``rewire_`` for who died, in place; (born, died) of each layer.
+) -> StepCounts:
+    """``update_`` and then ``rewire_`` for who died, in place; what happened in each layer.
 
     ``riders`` are what moves along beside θ.
     """

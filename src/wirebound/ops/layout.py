@@ -28,6 +28,7 @@ class LayerIndex(NamedTuple):
     end: int
     first: int
     last: int
+    bound: bool = False  # θ is bound to its sign, so that one below 0 is dormant
 
     def layer_code(self) -> Tensor:
         return self.code[self.start : self.end]

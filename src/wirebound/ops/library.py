@@ -12,14 +12,14 @@ import os
 import warnings
 from pathlib import Path
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 PATH = Path(__file__).resolve().parent.parent / "_native" / "libwirebound.so"
 
 INT, UINT, LONG, ULONG = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64
 POINTER, TEXT = ctypes.c_void_p, ctypes.c_char_p
 
-# A layer, as the kernels see it: batch, n_in, n_out, colptr, code, theta.
-LAYER = [LONG, LONG, LONG, POINTER, POINTER, POINTER]
+# A layer, as the kernels see it: connections, colptr, code, theta.
+LAYER = [LONG, POINTER, POINTER, POINTER]
 # An activation: address, stride between samples.
 ROWS = [POINTER, LONG]
 
@@ -28,23 +28,24 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     # library
     "wb_abi_version": (INT, []),
     "wb_isa": (TEXT, []),
-    # linear: x, y, layer, bias, threads / x, dy, dx, dtheta, layer, threads
-    "wb_linear_forward_{}": (None, [*ROWS, *ROWS, *LAYER, POINTER, INT]),
-    "wb_linear_backward_{}": (None, [*ROWS, *ROWS, *ROWS, POINTER, *LAYER, INT]),
-    # conv: shape, x, y, colptr, code, theta, bias, threads / shape, x, dy, dx, dtheta, colptr, code, theta, threads
-    "wb_conv_forward_{}": (None, [*[POINTER] * 7, INT]),
-    "wb_conv_backward_{}": (None, [*[POINTER] * 8, INT]),
+    # linear: x, y, batch, n_in, n_out, layer, bound, bias, threads / x, dy, dx, dtheta, batch, n_in, n_out, layer, threads
+    "wb_linear_forward_{}": (INT, [*ROWS, *ROWS, LONG, LONG, LONG, *LAYER, INT, POINTER, INT]),
+    "wb_linear_backward_{}": (INT, [*ROWS, *ROWS, *ROWS, POINTER, LONG, LONG, LONG, *LAYER, INT]),
+    # conv: shape, x, y, layer, bound, bias, threads / shape, x, dy, dx, dtheta, layer, threads
+    "wb_conv_forward_{}": (INT, [*[POINTER] * 3, *LAYER, INT, POINTER, INT]),
+    "wb_conv_backward_{}": (INT, [*[POINTER] * 5, *LAYER, INT]),
     # random: seed, stream, step, ...
     "wb_words": (None, [ULONG, UINT, ULONG, LONG, POINTER]),
     "wb_normals": (None, [ULONG, UINT, ULONG, LONG, LONG, POINTER]),
     "wb_signs": (None, [ULONG, UINT, POINTER, LONG, POINTER]),
-    "wb_sample_sorted": (None, [LONG, LONG, ULONG, UINT, ULONG, POINTER]),
-    # update: rule, n, theta, gradient, moments (2), moment2_max, born, walks, n_walks, dead, capacity, not_finite, threads
-    "wb_update_{}": (LONG, [POINTER, LONG, *[POINTER] * 7, LONG, POINTER, LONG, POINTER, INT]),
+    "wb_sample_sorted": (INT, [LONG, LONG, ULONG, UINT, ULONG, POINTER]),
+    # update: rule, n, theta, gradient, moments (2), moment2_max, born, walks, n_walks, dead, capacity, threads
+    "wb_update_{}": (LONG, [POINTER, LONG, *[POINTER] * 7, LONG, POINTER, LONG, INT]),
     "wb_dead_{}": (LONG, [POINTER, LONG, POINTER, LONG]),
+    "wb_all_finite_{}": (INT, [POINTER, LONG]),
     # rewire: budget, layers, n_in, n_out, colptr, code, riders, n, dead, n, seed, index, step, shares, born, died, threads
     "wb_rewire": (
-        None,
+        LONG,
         [LONG, LONG, *[POINTER] * 5, LONG, POINTER, LONG, ULONG, INT, LONG, *[POINTER] * 3, INT],
     ),
     # step: task, threads
@@ -52,11 +53,11 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     # fused step: run, status
     "wb_fused_steps_f32": (LONG, [POINTER, POINTER]),
     # stack: layers, n, x, batch, kept, y / layers, n, x, batch, kept, dy, dx, gradients
-    "wb_stack_forward_f32": (None, [POINTER, LONG, *ROWS, LONG, POINTER, *ROWS]),
-    "wb_stack_backward_f32": (None, [POINTER, LONG, *ROWS, LONG, POINTER, *ROWS, *ROWS, POINTER]),
+    "wb_stack_forward_f32": (INT, [POINTER, LONG, *ROWS, LONG, POINTER, *ROWS]),
+    "wb_stack_backward_f32": (INT, [POINTER, LONG, *ROWS, LONG, POINTER, *ROWS, *ROWS, POINTER]),
     # recurrent: task, threads / task, gradients, threads
-    "wb_recurrent_forward_{}": (None, [POINTER, INT]),
-    "wb_recurrent_backward_{}": (None, [POINTER, POINTER, INT]),
+    "wb_recurrent_forward_{}": (INT, [POINTER, INT]),
+    "wb_recurrent_backward_{}": (INT, [POINTER, POINTER, INT]),
 }
 
 

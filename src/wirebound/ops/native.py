@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -12,11 +13,14 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from wirebound.ops import library, structs
+from wirebound.ops.faults import NOT_FINITE, WiringError, not_finite, raise_fault
 from wirebound.ops.layout import Geometry, LayerIndex
-from wirebound.ops.rule import Kind, Rule, State, Walk, not_finite
+from wirebound.ops.rule import Kind, Rule, State, Walk
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 _NONE = torch.empty(0, dtype=torch.int64)
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by their bytes
+_RULE_FIELDS = tuple(field.name for field in dataclasses.fields(Rule))
 _MIN_DEAD = 1024  # room for the indices of the dead; more than that is asked for a second time
 
 
@@ -37,6 +41,7 @@ _LINEAR_FORWARD = functions("wb_linear_forward")
 _LINEAR_BACKWARD = functions("wb_linear_backward")
 _UPDATE = functions("wb_update")
 _DEAD = functions("wb_dead")
+_ALL_FINITE = functions("wb_all_finite")
 
 
 def address(tensor: Tensor | None) -> int | None:
@@ -60,8 +65,9 @@ def linear_forward(
         x = _row_major(x)
     batch, n_in = x.shape
     y = x.new_empty(batch, n_out)
-    code, colptr, start, _, first, _ = index
-    _LINEAR_FORWARD[theta.dtype](
+    code, colptr, start, end, first, _, bound = index
+    require_length(theta, end - start)
+    status = _LINEAR_FORWARD[theta.dtype](
         x.data_ptr(),
         x.stride(0),
         y.data_ptr(),
@@ -69,12 +75,16 @@ def linear_forward(
         batch,
         n_in,
         n_out,
+        end - start,
         colptr.data_ptr() + 8 * first,
         code.data_ptr() + 4 * start,
         theta.data_ptr(),
+        bound,
         None if bias is None else bias.data_ptr(),
         _threads(),
     )
+    if status:
+        raise_fault(status)
     return y
 
 
@@ -93,8 +103,8 @@ def linear_backward(
     batch, n_in = x.shape
     dx = x.new_empty(batch, n_in) if need_dx else None
     dtheta = torch.empty_like(theta) if need_dtheta else None
-    code, colptr, start, _, first, _ = index
-    _LINEAR_BACKWARD[theta.dtype](
+    code, colptr, start, end, first, _, _ = index
+    status = _LINEAR_BACKWARD[theta.dtype](
         x.data_ptr(),
         x.stride(0),
         dy.data_ptr(),
@@ -105,31 +115,21 @@ def linear_backward(
         batch,
         n_in,
         dy.shape[1],
+        end - start,
         colptr.data_ptr() + 8 * first,
         code.data_ptr() + 4 * start,
         theta.data_ptr(),
         _threads(),
     )
+    if status:
+        raise_fault(status)
     return dx, dtheta
 
 
-@functools.lru_cache(maxsize=64)
-def _c_rule(rule: Rule) -> structs.Rule:
+def fill_rule(numbers: structs.Rule, rule: Rule) -> None:
     """The rule as the kernel reads it; what changes in every step is filled in by the caller."""
-    return structs.Rule(
-        kind=rule.kind,
-        nesterov=rule.nesterov,
-        fresh=rule.fresh,
-        decoupled=rule.decoupled,
-        maximize=rule.maximize,
-        lr=rule.lr,
-        momentum=rule.momentum,
-        dampening=rule.dampening,
-        weight_decay=rule.weight_decay,
-        beta1=rule.beta1,
-        beta2=rule.beta2,
-        eps=rule.eps,
-    )
+    for name in _RULE_FIELDS:
+        setattr(numbers, name, getattr(rule, name))
 
 
 def update_(
@@ -145,16 +145,16 @@ def update_(
     sign_bound: bool,
     clamp: bool,
 ) -> Tensor:
-    c_rule = _c_rule(rule)
-    c_rule.bound, c_rule.clamp = sign_bound, clamp
-    c_rule.stream, c_rule.seed, c_rule.step = stream, seed, step
+    # A struct of this call's own: another Python thread may be in the kernel with an equal rule.
+    c_rule = structs.Rule(bound=sign_bound, clamp=clamp, stream=stream, seed=seed, step=step, clock=state.clock)
+    fill_rule(c_rule, rule)
     c_walks = (structs.Walk * len(walks))(*(structs.Walk(*walk) for walk in walks))
     count = theta.numel()
     dead = torch.empty(min(count, max(_MIN_DEAD, count // 64)), dtype=torch.int64)
-    bad = ctypes.c_int32()
     if grad is not None:
         grad = grad.contiguous()
     first_moment = state.exp_avg if rule.kind is Kind.ADAM else state.momentum
+    increment_version(theta)  # before the kernel writes behind autograd's back: an interrupt may follow on it at once
     found = _UPDATE[theta.dtype](
         ctypes.byref(c_rule),
         count,
@@ -168,16 +168,21 @@ def update_(
         len(walks),
         dead.data_ptr(),
         dead.numel(),
-        ctypes.byref(bad),
         torch.get_num_threads(),
     )
-    increment_version(theta)  # the kernel wrote behind autograd's back
-    if bad.value:
+    if found == NOT_FINITE:
         raise not_finite(step)
+    if found < 0:
+        raise_fault(found)
     if found > dead.numel():
         dead = torch.empty(found, dtype=torch.int64)
         _DEAD[theta.dtype](theta.data_ptr(), count, dead.data_ptr(), found)
     return dead[:found] if found else _NONE
+
+
+def all_finite(values: Tensor) -> bool:
+    values = values.contiguous()
+    return bool(_ALL_FINITE[values.dtype](values.data_ptr(), values.numel()))
 
 
 def fill_bits(value: float, dtype: torch.dtype) -> int:
@@ -185,7 +190,23 @@ def fill_bits(value: float, dtype: torch.dtype) -> int:
     if not dtype.is_floating_point:
         return int(value)
     number = torch.tensor([value], dtype=dtype)
-    return int(number.view(torch.int32 if number.element_size() == 4 else torch.int64))
+    return int(number.view(_INTEGERS[number.element_size()]))
+
+
+def c_rider(tensor: Tensor, fill: float, budget: int) -> tuple[int, int, int]:
+    """An array that moves with its connections, as the kernels read it."""
+    size = tensor.element_size()
+    if size not in _INTEGERS or tensor.numel() != budget or not tensor.is_contiguous() or not tensor.is_cpu:
+        raise WiringError(
+            f"an array that moves with its connections ({tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}) "
+            f"must be {budget} contiguous elements of 1, 2, 4 or 8 bytes on the CPU"
+        )
+    return tensor.data_ptr(), size, fill_bits(fill, tensor.dtype) if fill else 0
+
+
+def require_length(theta: Tensor, connections: int) -> None:
+    if theta.numel() != connections:
+        raise WiringError(f"θ of a layer has {theta.numel()} elements, its wiring {connections} connections")
 
 
 @functools.lru_cache(maxsize=256)
@@ -208,13 +229,14 @@ def rewire_(
 ) -> tuple[list[int], list[int]]:
     layers = geometry.layers
     longs, n_in, n_out = c_shapes(geometry)
-    c_riders = (structs.Rider * len(riders))(
-        *(structs.Rider(t.data_ptr(), t.element_size(), fill_bits(fill, t.dtype) if fill else 0) for t, fill in riders)
-    )
+    budget = code.numel()
+    c_riders = (structs.Rider * len(riders))(*(structs.Rider(*c_rider(*rider, budget)) for rider in riders))
     born, died = longs(), longs()
     assert _LIBRARY is not None
-    _LIBRARY.wb_rewire(
-        code.numel(),
+    for tensor in (code, colptr, *(tensor for tensor, _ in riders)):
+        increment_version(tensor)
+    status = _LIBRARY.wb_rewire(
+        budget,
         layers,
         n_in,
         n_out,
@@ -232,6 +254,6 @@ def rewire_(
         died,
         torch.get_num_threads(),
     )
-    for tensor in (code, colptr, *(tensor for tensor, _ in riders)):
-        increment_version(tensor)
+    if status < 0:
+        raise_fault(status)
     return list(born), list(died)

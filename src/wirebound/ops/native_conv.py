@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from wirebound.ops import structs
+from wirebound.ops.faults import raise_fault
 from wirebound.ops.layout import LayerIndex
-from wirebound.ops.native import address, functions
+from wirebound.ops.native import address, functions, require_length
 from wirebound.ops.window import Window
 
 _FORWARD = functions("wb_conv_forward")
@@ -38,16 +39,21 @@ def conv2d_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: Window, 
     x = x.contiguous()
     batch, _, height, width = x.shape
     y = x.new_empty(batch, window.out_channels, window.out_size(height, 0), window.out_size(width, 1))
-    _FORWARD[theta.dtype](
+    require_length(theta, index.end - index.start)
+    status = _FORWARD[theta.dtype](
         ctypes.byref(c_shape(window, batch, height, width)),
         x.data_ptr(),
         y.data_ptr(),
+        index.end - index.start,
         index.colptr.data_ptr() + 8 * index.first,
         index.code.data_ptr() + 4 * index.start,
         theta.data_ptr(),
+        index.bound,
         address(bias),
         torch.get_num_threads(),
     )
+    if status:
+        raise_fault(status)
     return y
 
 
@@ -64,15 +70,18 @@ def conv2d_backward(
     batch, _, height, width = x.shape
     dx = torch.empty_like(x) if need_dx else None
     dtheta = torch.empty_like(theta) if need_dtheta else None
-    _BACKWARD[theta.dtype](
+    status = _BACKWARD[theta.dtype](
         ctypes.byref(c_shape(window, batch, height, width)),
         x.data_ptr(),
         dy.data_ptr(),
         address(dx),
         address(dtheta),
+        index.end - index.start,
         index.colptr.data_ptr() + 8 * index.first,
         index.code.data_ptr() + 4 * index.start,
         theta.data_ptr(),
         torch.get_num_threads(),
     )
+    if status:
+        raise_fault(status)
     return dx, dtheta

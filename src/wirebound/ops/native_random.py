@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from wirebound.ops import library
+from wirebound.ops.faults import raise_fault
 from wirebound.ops.philox import Stream, stream_of
 
 _LIBRARY = library.load()
@@ -32,5 +33,7 @@ def sample_sorted(n: int, k: int, seed: int, stream: int, step: int, device: tor
         raise ValueError(f"k (={k}) must be in [0, n (={n})]")
     out = torch.empty(k, dtype=torch.int64)
     assert _LIBRARY is not None
-    _LIBRARY.wb_sample_sorted(n, k, seed, stream, step, out.data_ptr())
+    status = _LIBRARY.wb_sample_sorted(n, k, seed, stream, step, out.data_ptr())
+    if status:
+        raise_fault(status)
     return out

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from wirebound.ops import spare_memory, structs
-from wirebound.ops.native import address, functions
+from wirebound.ops.faults import raise_fault
+from wirebound.ops.native import address, functions, require_length
 from wirebound.ops.recurrence import Kept, Recurrence, RecurrentGradients, WatchedGradients
 
 _FORWARD = functions("wb_recurrent_forward")
@@ -42,6 +43,7 @@ def _task(cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None) -> struc
         n_in=n_in,
         n_hidden=cell.hidden,
         lengths=address(cell.lengths),
+        bound=cell.index_ih.bound or cell.index_hh.bound,
         bias_ih=address(cell.bias_ih),
         bias_hh=address(cell.bias_hh),
         x=x.data_ptr(),
@@ -51,6 +53,8 @@ def _task(cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None) -> struc
         c_0=address(c_0),
     )
     for name, theta, index in (("ih", cell.theta_ih, cell.index_ih), ("hh", cell.theta_hh, cell.index_hh)):
+        require_length(theta, index.end - index.start)
+        setattr(task, f"connections_{name}", index.end - index.start)
         setattr(task, f"colptr_{name}", index.colptr.data_ptr() + 8 * index.first)
         setattr(task, f"code_{name}", index.code.data_ptr() + 4 * index.start)
         setattr(task, f"theta_{name}", theta.data_ptr())
@@ -66,7 +70,9 @@ def recurrent_forward(cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | No
     task = _task(cell, x, h_0, c_0)
     task.y, task.y_time, task.y_sample = y.data_ptr(), y.stride(0), y.stride(1)
     task.h_n, task.c_n, task.kept = h_n.data_ptr(), address(c_n), address(kept)
-    _FORWARD[x.dtype](ctypes.byref(task), torch.get_num_threads())
+    status = _FORWARD[x.dtype](ctypes.byref(task), torch.get_num_threads())
+    if status:
+        raise_fault(status)
     return Kept(h_n, c_n, () if kept is None else (kept,))
 
 
@@ -104,7 +110,9 @@ def recurrent_backward(
     sums = x.new_zeros(rows, cell.hidden, 4) if watched else None
     h_before = x.new_zeros(rows, cell.hidden) if watched else None
     wanted.sums, wanted.h_before = address(sums), address(h_before)
-    _BACKWARD[x.dtype](ctypes.byref(task), ctypes.byref(wanted), torch.get_num_threads())
+    status = _BACKWARD[x.dtype](ctypes.byref(task), ctypes.byref(wanted), torch.get_num_threads())
+    if status:
+        raise_fault(status)
     seen = None
     if sums is not None and h_before is not None:
         of_ih, of_hh = (sums[:, :, gates].transpose(1, 2).reshape(rows, -1) for gates in _SUMS[cell.kind])

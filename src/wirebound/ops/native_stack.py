@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from wirebound.ops import library, structs
+from wirebound.ops.faults import raise_fault
 from wirebound.ops.native import address
 
 _LIBRARY = library.load()
@@ -39,6 +40,7 @@ class StackWiring(NamedTuple):
     code: Tensor
     colptr: Tensor
     covered: bool  # every part of it is in the stack
+    bound: bool  # its θ is bound to its sign
 
 
 class Stack:
@@ -55,11 +57,13 @@ class Stack:
                 structs.StackLayer(
                     n_in=layer.n_in,
                     n_out=layer.n_out,
+                    budget=wirings[layer.wiring].theta.numel(),
                     colptr=wirings[layer.wiring].colptr.data_ptr() + 8 * layer.first,
                     code=wirings[layer.wiring].code.data_ptr(),
                     theta=wirings[layer.wiring].theta.data_ptr(),
                     bias=address(layer.bias),
                     activation=layer.activation,
+                    bound=wirings[layer.wiring].bound,
                 )
                 for layer in layers
             )
@@ -82,7 +86,9 @@ class Stack:
         lanes = (batch + 8 * panels - 1) // (8 * panels) * 8 * panels  # every panel has a multiple of 8 samples
         y = torch.empty(batch, n_out)
         kept = torch.empty(self.outputs * lanes + 2)
-        _FORWARD(self._at, self.n_layers, x.data_ptr(), n_in, batch, kept.data_ptr(), y.data_ptr(), n_out)
+        status = _FORWARD(self._at, self.n_layers, x.data_ptr(), n_in, batch, kept.data_ptr(), y.data_ptr(), n_out)
+        if status:
+            raise_fault(status)
         return y, kept
 
     def backward(self, x: Tensor, kept: Tensor, dy: Tensor, need_dx: bool) -> tuple[Tensor | None, list[Tensor]]:
@@ -98,7 +104,7 @@ class Stack:
             gradients.append(torch.empty_like(bias))
         at = [gradient.data_ptr() for gradient in gradients]
         at.append(0)
-        _BACKWARD(
+        status = _BACKWARD(
             self._at,
             self.n_layers,
             x.data_ptr(),
@@ -111,4 +117,6 @@ class Stack:
             n_in,
             self._pointers(*[at[i] for i in self._gradients]),
         )
+        if status:
+            raise_fault(status)
         return dx, gradients

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +11,11 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from wirebound.ops import structs
+from wirebound.ops.faults import NOT_FINITE, not_finite, raise_fault
 from wirebound.ops.layout import Geometry
-from wirebound.ops.native import address, c_shapes, fill_bits, functions
+from wirebound.ops.native import address, c_rider, c_shapes, fill_bits, fill_rule, functions
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.ops.rule import NO_STATE, Rule, State, Walk, not_finite
+from wirebound.ops.rule import Rule, State, StepCounts, Walk
 
 _STEP = functions("wb_step")
 _MOST_PREPARED = 64
@@ -24,7 +24,8 @@ _MOST_PREPARED = 64
 class _Prepared:
     """The struct of a wiring, kept from step to step: most of a small step would be filling it.
 
-    It owns no tensor. Whoever takes it has just compared the addresses in it with those of the tensors.
+    It owns no tensor. Whoever takes it has just compared the addresses in it with those of the tensors, and has it for
+    itself until it is put back: the kernel reads it while other Python threads run.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class _Prepared:
         geometry: Geometry,
         budget: int,
         key: list[int],
-        sizes: list[int],
+        riders: Sequence[tuple[int, int, int]],
         shares: Sequence[float] | None,
         state: State,
     ) -> None:
@@ -40,10 +41,9 @@ class _Prepared:
         self.rule: Rule | None = None
         self.walks: Sequence[Walk] = ()
         seed, index, _, colptr, code, theta = key[:6]
-        riders = key[5 : 5 + len(sizes)]  # θ is the first of them
         longs, n_in, n_out = c_shapes(geometry)
-        self.born, self.died = longs(), longs()
-        self.riders = (structs.Rider * len(riders))(*(structs.Rider(*rider) for rider in zip(riders, sizes, strict=True)))
+        self.born, self.died, self.active = longs(), longs(), longs()
+        self.riders = (structs.Rider * len(riders))(*(structs.Rider(*rider) for rider in riders))
         self._alive: list[Any] = [n_in, n_out]
         task = self.task = structs.Step(
             budget=budget,
@@ -61,6 +61,7 @@ class _Prepared:
             n_riders=len(riders),
             born=ctypes.addressof(self.born),
             died=ctypes.addressof(self.died),
+            active=ctypes.addressof(self.active),
             wiring_index=index,
         )
         numbers = self.numbers = task.rule  # a view into the task
@@ -73,8 +74,7 @@ class _Prepared:
 
     def set_rule(self, rule: Rule) -> None:
         self.rule = rule
-        for field in dataclasses.fields(Rule):
-            setattr(self.numbers, field.name, getattr(rule, field.name))
+        fill_rule(self.numbers, rule)
 
     def set_walks(self, walks: Sequence[Walk]) -> None:
         self.walks = walks
@@ -101,20 +101,21 @@ def step_(
     shares: Sequence[float] | None,
     *,
     clamp: bool,
-) -> tuple[list[int], list[int]]:
+) -> StepCounts:
     at = theta.data_ptr()
     key = [seed, wiring_index, len(riders), colptr.data_ptr(), code.data_ptr(), at]
     for rider, _ in riders:
-        key.append(rider.data_ptr())
-    if state is not NO_STATE:
-        for moment in (state.momentum, state.exp_avg, state.exp_avg_sq, state.max_exp_avg_sq, state.born):
-            key.append(0 if moment is None else moment.data_ptr())
-    prepared = _prepared.get(at)
+        key += (rider.data_ptr(), rider.element_size())
+    for moment in (state.momentum, state.exp_avg, state.exp_avg_sq, state.max_exp_avg_sq, state.born):
+        key.append(0 if moment is None else moment.data_ptr())
+    prepared = _prepared.pop(at, None)
     if prepared is None or prepared.key != key or prepared.geometry is not geometry or prepared.shares != shares:
-        if len(_prepared) >= _MOST_PREPARED:
-            _prepared.clear()
-        sizes = [theta.element_size(), *(rider.element_size() for rider, _ in riders)]
-        prepared = _prepared[at] = _Prepared(geometry, theta.numel(), key, sizes, shares, state)
+        budget = theta.numel()
+        for moment in (state.momentum, state.exp_avg, state.exp_avg_sq, state.max_exp_avg_sq):
+            if moment is not None:
+                _require_like(moment, theta)
+        moving = [c_rider(tensor, fill, budget) for tensor, fill in ((theta.detach(), 0.0), *riders)]
+        prepared = _Prepared(geometry, budget, key, moving, shares, state)
     if prepared.rule is not rule:
         prepared.set_rule(rule)
     if prepared.walks is not walks:
@@ -124,13 +125,25 @@ def step_(
     if grad is not None:
         grad = grad.contiguous()
     prepared.task.gradient = None if grad is None else grad.data_ptr()
-    prepared.numbers.step, prepared.numbers.clamp = step, clamp
-    replaced = _STEP[theta.dtype](prepared.at, torch.get_num_threads())
-    increment_version(theta)  # the kernel wrote behind autograd's back
-    if replaced < 0:
-        raise not_finite(step)
-    if not replaced:
-        return [0] * geometry.layers, [0] * geometry.layers
-    for moved in (code, colptr, *(rider for rider, _ in riders)):
+    numbers = prepared.numbers
+    numbers.step, numbers.clock, numbers.clamp = step, state.clock, clamp
+    # The kernel writes behind autograd's back. An interrupt may follow on it at once, so what it may write is marked
+    # before.
+    for moved in (theta, code, colptr, *(rider for rider, _ in riders)):
         increment_version(moved)
-    return list(prepared.born), list(prepared.died)
+    replaced = _STEP[theta.dtype](prepared.at, torch.get_num_threads())
+    if replaced < 0:
+        raise not_finite(step) if replaced == NOT_FINITE else raise_fault(replaced)
+    counts = StepCounts(list(prepared.born), list(prepared.died), list(prepared.active))
+    if len(_prepared) >= _MOST_PREPARED:
+        _prepared.clear()
+    _prepared[at] = prepared
+    return counts
+
+
+def _require_like(moment: Tensor, theta: Tensor) -> None:
+    if moment.dtype is not theta.dtype or moment.shape != theta.shape or not moment.is_contiguous():
+        raise ValueError(
+            f"the optimiser's state ({moment.dtype} of shape {tuple(moment.shape)}) must be as θ is "
+            f"({theta.dtype} of shape {tuple(theta.shape)}), contiguous"
+        )

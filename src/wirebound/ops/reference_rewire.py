@@ -86,6 +86,14 @@ def draw_in_layers(
     return torch.cat(born) if born else torch.empty(0, dtype=torch.int64, device=device)
 
 
+def _merged(array: Tensor, alive: Tensor, place_old: Tensor, place_new: Tensor, fill: float | Tensor) -> Tensor:
+    """The array in its new order: who stayed, and ``fill`` where the newborns are."""
+    merged = torch.empty_like(array)
+    merged[place_old] = array[alive]
+    merged[place_new] = fill
+    return merged
+
+
 def replace_(
     geometry: Geometry,
     colptr: Tensor,
@@ -112,16 +120,17 @@ def replace_(
     # Two sorted lists merge by counting how many of the other list stand before each element.
     place_new = torch.arange(newborns.numel(), device=code.device) + torch.searchsorted(survivors, newborns)
     place_old = torch.arange(survivors.numel(), device=code.device) + torch.searchsorted(newborns, survivors)
-    kept = [code[alive], *(array[alive] for array, _ in riders)]
-    code[place_old] = kept[0]
-    code[place_new] = pack(rows, negative)
-    for (array, fill), values in zip(riders, kept[1:], strict=True):
-        array[place_old] = values
-        array[place_new] = fill
+    targets, values = [code], [_merged(code, alive, place_old, place_new, pack(rows, negative))]
+    for array, fill in riders:
+        targets.append(array)
+        values.append(_merged(array, alive, place_old, place_new, fill))
     dead_before = torch.searchsorted(dead, colptr)
     # colptr[c] counts the connections left of column c: those that stayed, and the newborns that came in there.
     born_before = torch.searchsorted(columns, torch.arange(colptr.numel(), device=code.device))
-    colptr.add_(born_before - dead_before)
+    targets.append(colptr)
+    values.append(colptr + born_before - dead_before)
+    with torch.no_grad():
+        torch._foreach_copy_(targets, values)  # one call: an interrupt finds all of it done, or nothing
     after = layer_counts(geometry, colptr)
     born = [a - (b - d) for a, b, d in zip(after, before, died, strict=True)]
     return born, died

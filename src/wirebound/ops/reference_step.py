@@ -8,9 +8,9 @@ from torch import Tensor
 
 from wirebound.ops.layout import Geometry
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.ops.reference_rewire import rewire_
+from wirebound.ops.reference_rewire import layer_counts, rewire_
 from wirebound.ops.reference_update import update_
-from wirebound.ops.rule import Rule, State, Walk
+from wirebound.ops.rule import Rule, State, StepCounts, Walk
 
 
 def step_(
@@ -29,10 +29,12 @@ def step_(
     shares: Sequence[float] | None,
     *,
     clamp: bool,
-) -> tuple[list[int], list[int]]:
+) -> StepCounts:
     theta = theta.detach()
     noise = stream_of(Stream.NOISE, wiring_index)
     dead = update_(theta, grad, rule, state, walks, seed, noise, step, sign_bound=True, clamp=clamp)
-    if not dead.numel():
-        return [0] * geometry.layers, [0] * geometry.layers
-    return rewire_(geometry, colptr, code, [(theta, 0), *riders], dead, seed, wiring_index, step, shares)
+    born, died = [0] * geometry.layers, [0] * geometry.layers
+    if dead.numel():
+        born, died = rewire_(geometry, colptr, code, [(theta, 0), *riders], dead, seed, wiring_index, step, shares)
+    parts = theta.split(layer_counts(geometry, colptr))
+    return StepCounts(born, died, [int((part >= 0).sum()) for part in parts])

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from wirebound.ops import philox
-from wirebound.ops.rule import Kind, Rule, State, Walk, not_finite
+from wirebound.ops.faults import not_finite
+from wirebound.ops.rule import Kind, Rule, State, Walk
 
 
 def _sgd_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
@@ -27,7 +28,7 @@ def _sgd_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
     theta.add_(direction, alpha=-rule.lr)
 
 
-def _adam_(theta: Tensor, grad: Tensor, rule: Rule, state: State, step: int) -> None:
+def _adam_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
     assert state.exp_avg is not None
     assert state.exp_avg_sq is not None
     assert state.born is not None
@@ -43,7 +44,7 @@ def _adam_(theta: Tensor, grad: Tensor, rule: Rule, state: State, step: int) -> 
         torch.maximum(state.max_exp_avg_sq, second, out=state.max_exp_avg_sq)
         second = state.max_exp_avg_sq
     # A connection that was born yesterday has moments that are one step old, whatever the optimiser's own count says.
-    age = (step - state.born).to(torch.float64)
+    age = (state.clock - state.born).to(torch.float64)
     correction1 = (1 - rule.beta1**age).to(theta.dtype)
     correction2 = (1 - rule.beta2**age).sqrt().to(theta.dtype)
     denominator = second.sqrt() / correction2 + rule.eps
@@ -68,14 +69,18 @@ def update_(
     ``clamp``: a step without rewiring, θ stops at 0 instead of dying. Not ``sign_bound``: θ may take any sign,
     nothing walks and nothing dies.
     """
+    if not torch.isfinite(theta).all():
+        raise not_finite(step)
     if rule.kind != Kind.NONE:
         assert grad is not None
+        if not torch.isfinite(grad).all():  # before anything is written
+            raise not_finite(step)
         if rule.maximize:
             grad = -grad
         if rule.kind == Kind.SGD:
             _sgd_(theta, grad, rule, state)
         else:
-            _adam_(theta, grad, rule, state, step)
+            _adam_(theta, grad, rule, state)
     none = torch.empty(0, dtype=torch.int64, device=theta.device)
     if not sign_bound:
         walks = ()
@@ -86,7 +91,7 @@ def update_(
         if walk.noise_std:
             nu = philox.normals(seed, stream, step, part.numel(), theta.device, first=walk.first)
             part.add_(nu.to(theta.dtype), alpha=walk.noise_std)
-    if not torch.isfinite(theta.sum()):
+    if not torch.isfinite(theta).all():
         raise not_finite(step)
     if not sign_bound:
         return none

@@ -43,10 +43,19 @@ class State:
     exp_avg: Tensor | None = None
     exp_avg_sq: Tensor | None = None
     max_exp_avg_sq: Tensor | None = None
-    born: Tensor | None = None
+    born: Tensor | None = None  # Adam: the clock at which each connection was born
+    clock: int = 0  # Adam: how often θ has been moved, this step included
 
 
 NO_STATE = State()
+
+
+class StepCounts(NamedTuple):
+    """What a step did to each layer."""
+
+    born: list[int]
+    died: list[int]
+    active: list[int]  # θ >= 0 afterwards, counted
 
 
 class Walk(NamedTuple):
@@ -56,10 +65,3 @@ class Walk(NamedTuple):
     last: int
     shrink: float
     noise_std: float
-
-
-def not_finite(step: int) -> FloatingPointError:
-    """What both implementations raise when a parameter is lost: from here on nothing can be saved."""
-    return FloatingPointError(
-        f"a connection's θ is not finite after step {step}: the gradient or the learning rate is too large"
-    )

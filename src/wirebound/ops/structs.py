@@ -19,6 +19,7 @@ class Rule(Structure):
         ("stream", c_uint32),
         ("seed", c_uint64),
         ("step", c_int64),
+        ("clock", c_int64),
         ("lr", c_double),
         ("momentum", c_double),
         ("dampening", c_double),
@@ -65,6 +66,7 @@ class Step(Structure):
         ("shares", c_void_p),
         ("born", c_void_p),
         ("died", c_void_p),
+        ("active", c_void_p),
         ("wiring_index", c_int32),
     )
 
@@ -117,6 +119,7 @@ class FusedWiring(Structure):
         ("walk_stride", c_int64),
         ("rewire_every", c_int64),
         ("weight_decay", c_double),
+        ("clock", c_int64),
         ("seed", c_uint64),
         ("index", c_int32),
         ("bound", c_int32),
@@ -158,11 +161,13 @@ class StackLayer(Structure):
     _fields_ = (
         ("n_in", c_int64),
         ("n_out", c_int64),
+        ("budget", c_int64),
         ("colptr", c_void_p),
         ("code", c_void_p),
         ("theta", c_void_p),
         ("bias", c_void_p),
         ("activation", c_int32),
+        ("bound", c_int32),
     )
 
 
@@ -194,6 +199,9 @@ class Recurrent(Structure):
         ("n_in", c_int64),
         ("n_hidden", c_int64),
         ("lengths", c_void_p),
+        ("connections_ih", c_int64),
+        ("connections_hh", c_int64),
+        ("bound", c_int32),
         ("colptr_ih", c_void_p),
         ("code_ih", c_void_p),
         ("theta_ih", c_void_p),

@@ -21,6 +21,7 @@ from wirebound.methods.bridge import Bridge
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.part import wirings
 from wirebound.ops import library, structs
+from wirebound.ops.faults import raise_fault
 from wirebound.ops.rule import Kind
 from wirebound.train.engine import count_active, never
 from wirebound.train.fused_skip import take
@@ -151,7 +152,10 @@ class FusedEngine:
         status = ctypes.c_int32()
         native = library.load()
         assert native is not None
+        self._mark()
         taken = native.wb_fused_steps_f32(ctypes.byref(run), ctypes.byref(status))
+        if taken < 0:
+            raise_fault(taken)
         self._took(taken, lrs)
         active = count_active(self.model, method)
         if self.wirings and not status.value and active != sum(w.budget for w in self.wirings):
@@ -255,10 +259,16 @@ class FusedEngine:
             colptr=wiring.colptr.data_ptr(),
             code=wiring.code.data_ptr(),
             theta=wiring.theta.data_ptr(),
+            clock=self._clock(number),
             seed=wiring.seed,
             index=wiring.index,
             **found,
         )
+
+    def _clock(self, number: int) -> int:
+        """How often Adam has moved the θ of a wiring."""
+        step = self.method.optimizer.state[self.wirings[number].theta].get("step")
+        return 0 if step is None else self.bridge.updates_before(number, int(step))
 
     def _rates(self, number: int, lrs: list[float]) -> tuple[Tensor, int]:
         """[2, steps, layers]: ηα and √(2ηT) of each step and layer; one step if they never change."""
@@ -277,15 +287,21 @@ class FusedEngine:
                 noise.append(math.sqrt(2 * lr * schedule.at("temperature", method.temperature[i], step, lr)))
         return torch.tensor([shrink, noise], dtype=torch.float64), 0 if constant else len(layers)
 
+    def _mark(self) -> None:
+        """Note what the native call is about to do behind torch's back: an interrupt may follow on it at once."""
+        for group in self.method.optimizer.param_groups:
+            for parameter in group["params"]:
+                increment_version(parameter)
+        for wiring in self.wirings:
+            wiring.forget()
+
     def _took(self, steps: int, lrs: list[float]) -> None:
-        """Note what the native call did behind torch's back."""
+        """Count the steps that the native call has taken."""
         self.method.steps += steps
         for group in self.method.optimizer.param_groups:
             group["lr"] = lrs[-1]
             for parameter in group["params"]:
-                increment_version(parameter)
                 state = self.method.optimizer.state[parameter]
                 if "step" in state:
                     state["step"] += steps
-        for wiring in self.wirings:
-            wiring.forget()
+        self.bridge.updates = [count + steps for count in self.bridge.updates]

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from wirebound.methods import Method
-from wirebound.ops.rule import not_finite
 from wirebound.train.diagnose import broken_parameter, where_not_finite
 from wirebound.train.engine import MOST_SKIPPED, DivergedError, count_active, diverged, skipped_too_often
 from wirebound.train.window import Skip, Window, join
@@ -40,7 +39,10 @@ def take(engine: Steps, order: Tensor, lrs: list[float], batch_size: int) -> Win
         taken = window.step_to - window.step_from + 1
         if status == THETA_NOT_FINITE:
             if before is None:
-                raise DivergedError(f"{not_finite(engine.method.steps)}; at fault: {broken_parameter(engine.model)}")
+                raise DivergedError(
+                    f"a parameter is not finite after step {engine.method.steps}: the gradient or the learning rate is too "
+                    f"large; at fault: {broken_parameter(engine.model)}"
+                )
             # The update has spoilt the weights: go back, and take the steps before that one again.
             where = broken_parameter(engine.model)
             _restore(engine.method, before)

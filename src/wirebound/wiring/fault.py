@@ -7,33 +7,49 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from wirebound.ops.layout import rows_of
+from wirebound.ops.layout import Geometry, rows_of
 from wirebound.wiring.constraints import constraint_fault
 
 if TYPE_CHECKING:
     from wirebound.wiring.wiring import Wiring
 
 
-def find_fault(wiring: Wiring) -> str | None:
-    """What is wrong with a wiring, or None."""
-    theta, code, colptr = wiring.theta.detach(), wiring.code, wiring.colptr
-    budget, columns = wiring.budget, wiring.geometry.column_start[-1]
-    if code.shape != (budget,) or colptr.shape != (columns + 1,):
-        return f"arrays must be {budget} and {columns + 1} long, are {tuple(code.shape)} and {tuple(colptr.shape)}"
+def index_fault(geometry: Geometry, budget: int, code: Tensor, colptr: Tensor) -> str | None:
+    """What is wrong with the positions of ``budget`` connections in matrices of these shapes, or None.
+
+    Kernels index memory by them, so nothing here trusts a number before it is checked.
+    """
+    columns = geometry.column_start[-1]
+    for name, array, dtype, length in (("code", code, torch.int32, budget), ("colptr", colptr, torch.int64, columns + 1)):
+        if array.dtype is not dtype or array.shape != (length,):
+            return f"{name} must be {dtype} of length {length}, is {array.dtype} of shape {tuple(array.shape)}"
+    # The bounds first: differences of numbers near 2^63 would wrap around and look right.
+    if bool(((colptr < 0) | (colptr > budget)).any()) or int(colptr[0]) != 0 or int(colptr[-1]) != budget:
+        return f"column pointers must rise from 0 to the budget (={budget})"
     counts = colptr[1:] - colptr[:-1]
-    if int(colptr[0]) != 0 or int(colptr[-1]) != budget or bool((counts < 0).any()):
+    if bool((counts < 0).any()):
         return f"column pointers must rise from 0 to the budget (={budget})"
     rows = rows_of(code)
     heights = torch.repeat_interleave(
-        torch.tensor(wiring.geometry.n_out, device=code.device),
-        torch.tensor(wiring.geometry.n_in, device=code.device),
+        torch.tensor(geometry.n_out, device=code.device), torch.tensor(geometry.n_in, device=code.device)
     )
-    height = torch.repeat_interleave(heights, counts, output_size=budget)
-    if bool((rows >= height).any()):
+    if bool((rows >= torch.repeat_interleave(heights, counts, output_size=budget)).any()):
         return "a connection has a row outside of its layer"
-    positions = wiring.positions()
+    positions = geometry.positions(code, colptr)
     if bool((positions[1:] <= positions[:-1]).any()):
         return "connections must be distinct and sorted by position"
+    return None
+
+
+def find_fault(wiring: Wiring) -> str | None:
+    """What is wrong with a wiring, or None."""
+    theta, code, colptr, budget = wiring.theta.detach(), wiring.code, wiring.colptr, wiring.budget
+    fault = index_fault(wiring.geometry, budget, code, colptr)
+    if fault:
+        return fault
+    ends = colptr[torch.tensor(wiring.geometry.column_start, device=colptr.device)].tolist()
+    if wiring.bounds != ends:
+        return f"the layers must start where the column pointers say ({ends}), not at {wiring.bounds}"
     bad = torch.nonzero(~torch.isfinite(theta)).view(-1)
     if bad.numel():
         return f"θ must be finite, {bad.numel()} are not, the first at index {int(bad[0])}"

@@ -10,7 +10,8 @@ More than K connections cannot exist, because the arrays are K long. The Paramet
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -20,17 +21,16 @@ from torch import Tensor, nn
 from wirebound import ops
 from wirebound.core import mapping
 from wirebound.ops import philox
+from wirebound.ops.faults import WiringError
 from wirebound.ops.layout import Geometry, LayerIndex, rows_of
 from wirebound.wiring import init as initial
 from wirebound.wiring.constraints import Constraints, require_room, settle_caps, settle_signs
 from wirebound.wiring.draw import draw_first, draw_newborns, fault_of_newborns
-from wirebound.wiring.fault import find_fault
+from wirebound.wiring.fault import find_fault, index_fault
+from wirebound.wiring.trust import IndexKey, theta_fault, version_of
 
 T = TypeVar("T")
-
-
-class WiringError(RuntimeError):
-    """A wiring does not keep its promise; the message says which and where."""
+_DERIVED = ("_trusted", "_bounds", "_indices", "_seen", "_split", "_origin", "_said_dormant")
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,8 @@ class Wiring(nn.Module):
         self, constraints: Constraints | None, counts: Sequence[int], seed: int, index: int, device: torch.device
     ) -> None:
         """Note who it is and what it has to keep; before anything is drawn."""
-        self.seed, self.index = seed, index
+        self.forget()
+        self.register_buffer("identity", torch.tensor([seed, index], dtype=torch.int64))
         fan_caps, signs = settle_caps(constraints, self.layers), settle_signs(constraints, self.layers, seed, index)
         if constraints is not None:
             require_room(constraints, self.layers, counts)
@@ -178,12 +179,8 @@ class Wiring(nn.Module):
         self.register_buffer("code", code)
         self.register_buffer("colptr", colptr)
         self.register_buffer("initial_counts", torch.tensor(counts, dtype=torch.int64))
-        self.register_buffer("identity", torch.tensor([self.seed, self.index], dtype=torch.int64))
         self.register_buffer("alive", None)
         self.sign_bound = True
-        self._bounds: list[int] | None = None
-        self._split: tuple[tuple[int, bool], tuple[Tensor, ...]] | None = None
-        self._indices: dict[int, LayerIndex] = {}
         self.watch: dict[int, list[GradientSource]] | None = None
 
     # What it is
@@ -196,9 +193,24 @@ class Wiring(nn.Module):
     @property
     def active(self) -> int:
         """Active connections now, counted."""
-        if self.alive is not None:
-            return int(self.alive.sum())
-        return int((self.theta >= 0).sum()) if self.sign_bound else self.theta.numel()
+        return sum(self.layer_active)
+
+    @property
+    def seed(self) -> int:
+        return self._identity()[0]
+
+    @property
+    def index(self) -> int:
+        """Number of this wiring in its model."""
+        return self._identity()[1]
+
+    def _identity(self) -> list[int]:
+        """Seed and index, as the buffer has them now: a state dict or another rank may have written it."""
+        identity: Tensor = self._buffers["identity"]  # type: ignore[assignment]  # quicker than the attribute
+        known = self._origin
+        if known is None or known[0] is not identity or known[1] != version_of(identity):
+            known = self._origin = (identity, version_of(identity), identity.tolist())
+        return known[2]
 
     @property
     def possible(self) -> int:
@@ -217,10 +229,28 @@ class Wiring(nn.Module):
     @property
     def bounds(self) -> list[int]:
         """Where each layer's connections start in the arrays, and K at the end."""
-        if self._bounds is None:
-            edges = torch.tensor(self.geometry.column_start, device=self.colptr.device)
-            self._bounds = self.colptr[edges].tolist()
+        self._examine()
         return self._bounds
+
+    def _examine(self) -> None:
+        """Check the positions if somebody else has written them since they were last checked: O(1) if not, else O(K)."""
+        code, colptr = self._buffers["code"], self._buffers["colptr"]
+        if self._trusted is not None and self._trusted.holds(code, colptr):
+            return
+        if code is None or colptr is None:
+            raise WiringError("the positions of a wiring are gone: its buffers were removed")
+        self._indices = {}
+        self._split = None
+        key = IndexKey.of(code, colptr)
+        fault = index_fault(self.geometry, self.theta.numel(), code, colptr)
+        if fault:
+            raise WiringError(f"{self._names()}: {fault}; its positions were written by something else than its method")
+        edges = torch.tensor(self.geometry.column_start, device=colptr.device)
+        self._bounds = colptr[edges].tolist()
+        self._trusted = key
+
+    def _names(self) -> str:
+        return "wiring over " + ", ".join(layer.name for layer in self.layers)
 
     @property
     def layer_places(self) -> list[int]:
@@ -230,11 +260,13 @@ class Wiring(nn.Module):
 
     @property
     def layer_active(self) -> list[int]:
-        """Connections of each layer."""
-        alive = self._buffers["alive"]  # methods ask in every step, and nn.Module takes longer to find an attribute
-        if alive is None:
-            return self.layer_places
-        return [int(alive[a:b].sum()) for a, b in itertools.pairwise(self.bounds)]
+        """Active connections of each layer, counted."""
+        active = self.alive
+        if active is None:
+            if not self.sign_bound:
+                return self.layer_places
+            active = self.theta.detach() >= 0
+        return [int(active[a:b].sum()) for a, b in itertools.pairwise(self.bounds)]
 
     def layer_inputs(self, part: int) -> list[int]:
         """Connections that leave each input of a layer."""
@@ -252,8 +284,7 @@ class Wiring(nn.Module):
         """Raise ``WiringError`` unless this is exactly K distinct, sorted, valid, finite connections."""
         fault = find_fault(self)
         if fault is not None:
-            names = ", ".join(layer.name for layer in self.layers)
-            raise WiringError(f"wiring over {names}: {fault}")
+            raise WiringError(f"{self._names()}: {fault}")
 
     # What layers take from it
 
@@ -261,29 +292,69 @@ class Wiring(nn.Module):
         """θ of one layer, as autograd sees it.
 
         All layers of a wiring share one split of θ in each forward pass, so that its backward is one concatenation
-        instead of a K-long tensor of zeros for every layer.
+        instead of a K-long tensor of zeros for every layer. The split belongs to the very tensor it was made of.
         """
-        theta: Tensor = self._parameters["theta"]  # type: ignore[assignment]  # nn.Module takes longer to find an attribute
+        theta = self._parameters.get("theta")  # nn.Module takes longer to find an attribute
+        if theta is None or self._seen[0] is not theta or self._seen[1] != theta.data_ptr():
+            self._examine_theta(theta)
+        assert theta is not None
         if len(self.layers) == 1:
+            return self._as_weights(theta)
+        self._examine()
+        key = (theta.data_ptr(), version_of(theta), theta.requires_grad, torch.is_grad_enabled())
+        split = self._split
+        if split is None or split[0] is not theta or split[1] != key:
+            split = self._split = (theta, key, self._as_weights(theta).split(self.layer_places))
+        return split[2][part]
+
+    def _examine_theta(self, theta: Tensor | None) -> None:
+        """Refuse what the kernels cannot read in place of θ: somebody has put another tensor there."""
+        fault = theta_fault(theta, self._buffers["code"])
+        if fault:
+            raise WiringError(f"{self._names()}: {fault}")
+        assert theta is not None
+        self._seen = (theta, theta.data_ptr())
+
+    def _as_weights(self, theta: Tensor) -> Tensor:
+        """On the CPU, θ itself: whoever reads it looks for θ < 0. Elsewhere looking would wait for the device."""
+        if theta.is_cpu or not self.sign_bound:
             return theta
-        key = (theta._version, torch.is_grad_enabled())
-        if self._split is None or self._split[0] != key:
-            self._split = (key, theta.split(self.layer_places))
-        return self._split[1][part]
+        return torch.where(theta >= 0, theta, theta.new_zeros(()))
+
+    def dormant_as_zero(self, theta: Tensor) -> Tensor:
+        """θ as the paper maps it to weights, where some are below 0: those are dormant, weight 0 and no gradient.
+
+        After a step of a method there are none. So somebody else has moved θ, and is told once.
+        """
+        if not self._said_dormant:
+            self._said_dormant = True
+            lost = int((self.theta < 0).sum())
+            warnings.warn(
+                f"{self._names()}: {lost} of {self.budget} connections have θ < 0 and count as dormant, weight 0, until the "
+                "next step of the method. Something else has moved θ: optimizer.step() without the method, a second "
+                "optimiser, or p.data. Let the method take the step (rewiring.step()).",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        return torch.where(theta >= 0, theta, theta.new_zeros(()))
 
     def layer_index(self, part: int) -> LayerIndex:
         """Where one layer's connections are."""
+        self._examine()
         index = self._indices.get(part)
-        if index is None:
+        if index is None or index.bound is not self.sign_bound:
             first, last = self.geometry.column_start[part : part + 2]
-            start, end = self.bounds[part : part + 2]
-            index = self._indices[part] = LayerIndex(self.code, self.colptr, start, end, first, last)
+            start, end = self._bounds[part : part + 2]
+            index = LayerIndex(self.code, self.colptr, start, end, first, last, self.sign_bound)
+            self._indices[part] = index
         return index
 
     def layer_dense(self, part: int) -> Tensor:
         """The layer as a dense matrix [n_out, n_in]. Dense by nature: for export and for tests."""
         index, shape = self.layer_index(part), self.layers[part]
         theta = self.theta.detach()[index.start : index.end]
+        if self.sign_bound:
+            theta = theta.clamp(min=0)  # what is below 0 is dormant
         return mapping.scatter(theta, index.layer_code(), index.layer_colptr(), shape.n_out, shape.n_in)
 
     # What methods do to it
@@ -302,6 +373,7 @@ class Wiring(nn.Module):
             newborns = draw_newborns(self, positions[alive], positions[dead], step, shares=shares)
             return self.replace_(dead, newborns, riders)
         theta = self.theta.detach()
+        before = self.changing()
         born, died = ops.rewire_(
             self.geometry,
             self.colptr,
@@ -313,7 +385,7 @@ class Wiring(nn.Module):
             step,
             shares,
         )
-        self.moved(born, died)
+        self.changed(before, born, died)
         return born, died
 
     def negative_signs(self, positions: Tensor) -> Tensor:
@@ -349,20 +421,31 @@ class Wiring(nn.Module):
             fill = torch.where(negative, -1.0, 1.0).to(theta.dtype) * strength
             negative = torch.zeros_like(negative)
         moving = [(theta, fill), *riders]
+        before = self.changing()
         born, died = ops.replace_(self.geometry, self.colptr, self.code, moving, dead, newborns, negative)
-        self.moved(born, died)
+        self.changed(before, born, died)
         return born, died
 
-    def moved(self, born: Sequence[int], died: Sequence[int]) -> None:
-        """Note that so many connections of each layer were born and died."""
-        if born == died:
-            return
-        self._indices.clear()
-        if self._bounds is not None:
-            moved = 0
-            for i in range(len(born)):
-                moved += born[i] - died[i]
-                self._bounds[i + 1] += moved
+    def changing(self) -> list[int]:
+        """Call before the arrays are written: where layers start now, for ``changed`` afterwards.
+
+        In between nothing that was derived from the arrays counts any more, so that an interrupt at any moment leaves
+        arrays that are looked at again, not a memory of how they were.
+        """
+        before = self.bounds
+        self._trusted = None
+        self._split = None
+        return before
+
+    def changed(self, before: list[int], born: Sequence[int], died: Sequence[int]) -> None:
+        """So many connections of each layer were born and died, by a kernel that leaves a valid wiring."""
+        moved, bounds = 0, [0]
+        for start, new, gone in zip(before[1:], born, died, strict=True):
+            moved += new - gone
+            bounds.append(start + moved)
+        self._indices = {}
+        self._bounds = bounds
+        self._trusted = IndexKey.of(self.code, self.colptr)
 
     def keep_empty_places_(self) -> Tensor:
         """From now on note which places hold a connection, at first all; the mask, for a method to change."""
@@ -391,9 +474,14 @@ class Wiring(nn.Module):
             self.sign_bound = True
 
     def forget(self) -> None:
-        """Drop what was derived from the arrays: someone has written them anew."""
-        self._bounds = self._split = None
-        self._indices = {}
+        """Drop what was derived from the arrays: the next use looks at them again."""
+        self._trusted: IndexKey | None = None  # which arrays were last checked
+        self._bounds: list[int] = []  # where layers start in them
+        self._indices: dict[int, LayerIndex] = {}
+        self._seen: tuple[Tensor | None, int] = (None, 0)  # which θ was last checked
+        self._split: tuple[Tensor, tuple[int, int | None, bool, bool], tuple[Tensor, ...]] | None = None
+        self._origin: tuple[Tensor, int | None, list[int]] | None = None  # seed and index
+        self._said_dormant = False
 
     # State
 
@@ -401,22 +489,57 @@ class Wiring(nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[prefix + "sign_bound"] = torch.tensor(self.sign_bound)
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        given = {name: state_dict[prefix + name] for name in self.state_dict() if prefix + name in state_dict}
+        fault = self._loading_fault(given)
+        if fault:  # nothing of it is taken; load_state_dict raises with all such messages
+            error_msgs.append(f"{prefix[:-1] or 'the wiring'}: {fault}")
+            return
         sign_bound = state_dict.pop(prefix + "sign_bound", None)
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
         if sign_bound is not None:
             state_dict[prefix + "sign_bound"] = sign_bound
             self.sign_bound = bool(sign_bound)
-        self.seed, self.index = self.identity.tolist()
         self.forget()
+
+    def _loading_fault(self, given: Mapping[str, Tensor]) -> str | None:
+        """Why these arrays of a state dict may not be loaded, or None."""
+        mine = self.state_dict()
+        for name, value in given.items():
+            if name != "theta" and value.dtype is not mine[name].dtype:
+                return (
+                    f"{name} must be {mine[name].dtype}, is {value.dtype}: positions are whole numbers, load the state "
+                    "dict as it was saved"
+                )
+        if not {"theta", "code", "colptr"} <= set(given):
+            return None  # what is written is checked when it is used next
+        if given["theta"].shape != mine["theta"].shape:
+            return None  # torch says it
+        return index_fault(self.geometry, self.budget, given["code"], given["colptr"])
 
     def _apply(self, fn: Any, recurse: bool = True) -> Wiring:
         self.forget()  # slices belong to the old storage
         return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
-        # The split is a piece of an autograd graph: it belongs to one forward pass and cannot be copied or saved.
-        return {**self.__dict__, "_split": None, "_indices": {}, "watch": None}
+        # What is derived belongs to these very tensors; the split is even a piece of an autograd graph.
+        kept = {name: value for name, value in self.__dict__.items() if name not in _DERIVED}
+        return {**kept, "watch": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.forget()
 
     def extra_repr(self) -> str:
         return f"budget={self.budget}, possible={self.possible}, layers={len(self.layers)}"

@@ -1,0 +1,36 @@
+"""What a kernel says when it cannot do its work (the numbers of ``csrc/wirebound.h``), as exceptions."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+FINE, NOT_FINITE, NO_MEMORY, BAD_INDEX, DORMANT = 0, -1, -2, -3, -4
+
+
+class WiringError(RuntimeError):
+    """A wiring does not keep its promise; the message says which and where."""
+
+
+class DormantThetaError(WiringError):
+    """A θ that is bound to its sign is below 0. Layers catch it and read such a θ as dormant, weight 0."""
+
+
+def raise_fault(status: int) -> NoReturn:
+    """The exception for what a kernel returned instead of doing its work."""
+    if status == NO_MEMORY:
+        raise MemoryError("a kernel of wirebound found no memory: take a smaller batch, or fewer threads")
+    if status == BAD_INDEX:
+        raise WiringError(
+            "the positions of a layer were overwritten and are no valid wiring any more: load a checkpoint, or sparsify again"
+        )
+    if status == DORMANT:
+        raise DormantThetaError("a connection has θ < 0")
+    raise WiringError(f"a kernel of wirebound returned {status}")
+
+
+def not_finite(step: int) -> FloatingPointError:
+    """What both implementations raise where a step cannot be taken; everything is then as it was before it."""
+    return FloatingPointError(
+        f"step {step} was not taken: the gradient of a connection or its θ is not finite, or would not be afterwards; "
+        "lower the learning rate, clip gradients, or leave the step out"
+    )

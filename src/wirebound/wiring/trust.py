@@ -1,0 +1,80 @@
+"""Whether tensors are still those that were checked: what is derived from a tensor belongs to that very tensor.
+
+A parameter or buffer can be exchanged (``functional_call``, ``load_state_dict(assign=True)``), get another storage
+(``p.data = ...``), or be written in place (``copy_``, another rank's broadcast). Object, address and version tell all three;
+the object is held, so that its address cannot be given to another. Writing through ``p.data`` in place is invisible
+here: the kernels look for what that may have spoilt.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+def version_of(tensor: Tensor) -> int | None:
+    """How often a tensor was written in place; None, which equals no version, where torch does not count."""
+    return None if tensor.is_inference() else tensor._version
+
+
+class IndexKey(NamedTuple):
+    """The arrays of positions as they were when they were checked."""
+
+    code: Tensor
+    colptr: Tensor
+    code_at: int
+    colptr_at: int
+    code_version: int
+    colptr_version: int
+
+    @staticmethod
+    def of(code: Tensor, colptr: Tensor) -> IndexKey | None:
+        """None where torch does not count how often they are written: then they are checked in every use."""
+        if code.is_inference() or colptr.is_inference():
+            return None
+        return IndexKey(code, colptr, code.data_ptr(), colptr.data_ptr(), code._version, colptr._version)
+
+    def holds(self, code: Tensor | None, colptr: Tensor | None) -> bool:
+        """Whether these are the same arrays, unchanged."""
+        return (
+            code is self.code
+            and colptr is self.colptr
+            and self.code._version == self.code_version
+            and self.colptr._version == self.colptr_version
+            and self.code.data_ptr() == self.code_at
+            and self.colptr.data_ptr() == self.colptr_at
+        )
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is what it looks like: numbers in memory, not a stand-in that a dispatcher takes apart."""
+    kind = type(tensor)
+    if kind is Tensor or kind is nn.Parameter:
+        return True
+    return getattr(kind, "__torch_dispatch__", None) is torch._C._disabled_torch_dispatch_impl
+
+
+def theta_fault(theta: Tensor | None, code: Tensor | None) -> str | None:
+    """Why a tensor cannot take the place of θ, or None."""
+    if theta is None:
+        return (
+            "its parameter θ is gone: something has taken it out of the module, as FSDP or pruning do. A wiring cannot be "
+            "sharded: use DistributedDataParallel (wb.distributed.wrap)"
+        )
+    if not is_plain(theta):
+        return (
+            f"its parameter θ is a {type(theta).__name__}, which kernels cannot read: a wiring cannot be sharded or be fake; "
+            "use DistributedDataParallel (wb.distributed.wrap)"
+        )
+    if code is None or theta.shape != code.shape:
+        held = None if code is None else tuple(code.shape)
+        return f"θ has shape {tuple(theta.shape)}, its positions {held}"
+    if theta.device != code.device:
+        return f"θ is on {theta.device}, its positions on {code.device}: move the whole model"
+    if theta.layout is not torch.strided or not theta.is_contiguous():
+        return f"θ must be contiguous, is {theta.layout} with strides {theta.stride() if theta.layout is torch.strided else None}"
+    if not theta.is_floating_point():
+        return f"θ must be floating point, is {theta.dtype}"
+    return None
