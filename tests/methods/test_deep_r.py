@@ -296,5 +296,5 @@ def test_nan_gradient_is_an_error(implementation):
     model = _model()
     rewiring = wb.DeepR(model, OPTIMIZERS["sgd"](model.parameters()))
     (model(torch.full((1, 12), math.nan)).sum()).backward()
-    with pytest.raises(FloatingPointError, match="not finite after step 1"):
+    with pytest.raises(FloatingPointError, match="step 1 was not taken"):
         rewiring.step()

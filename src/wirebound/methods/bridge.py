@@ -139,7 +139,12 @@ class Bridge:
         """torch's tensors for the θ of a wiring, made as torch makes them if this is the first step."""
         if self.kind is Kind.NONE or (self.kind is Kind.SGD and not group["momentum"]):
             return NO_STATE
-        state = self.made_state(self.wirings[number].theta, group)
+        theta = self.wirings[number].theta
+        state = self.made_state(theta, group)
+        for name, value in state.items():
+            # After .double() or .to(), state follows its parameter, as it does where an optimiser's state is loaded.
+            if isinstance(value, Tensor) and value.shape == theta.shape and value.dtype is not theta.dtype:
+                state[name] = value.to(theta.dtype)
         if self.kind is Kind.SGD:
             return State(momentum=state["momentum_buffer"])
         state["step"] += 1

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from wirebound import ops
+from wirebound.methods.bridge import Trained
 from wirebound.nn.part import wirings
 from wirebound.ops.faults import not_finite
 from wirebound.wiring import LayerShape, Wiring
@@ -110,10 +111,10 @@ def require_wirings(method: str, model: nn.Module) -> list[Wiring]:
     return found
 
 
-def require_finite(found: Sequence[Wiring], step: int) -> None:
+def require_finite(found: Sequence[Trained], step: int) -> None:
     """Refuse a step whose gradients of θ are not finite, before anything is moved: all stays as it was."""
-    for wiring in found:
-        grad = wiring.theta.grad
+    for trained in found:
+        grad = trained.theta.grad
         if grad is not None and not ops.all_finite(grad):
             raise not_finite(step)
 

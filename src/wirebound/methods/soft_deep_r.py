@@ -40,7 +40,7 @@ from wirebound.core.schedule import Rate, Scalar
 from wirebound.methods.bridge import Bridge
 from wirebound.methods.highest import Highest
 from wirebound.methods.matrices import MatrixMethod, load_rows
-from wirebound.methods.method import StepInfo
+from wirebound.methods.method import StepInfo, require_finite
 from wirebound.methods.soft_rules import temperature_from_l1, theta_min_for, theta_min_from_l1
 from wirebound.methods.soft_start import constant_signs, first_theta
 from wirebound.ops.layout import Geometry
@@ -179,6 +179,7 @@ class SoftDeepR(MatrixMethod):
     # One step
 
     def step(self) -> StepInfo:
+        require_finite(self.matrices, self.steps + 1)
         self.steps += 1
         for matrix, active in zip(self.matrices, self.active, strict=True):
             if matrix.grad is not None:
@@ -266,4 +267,4 @@ def _flat(state: State) -> State:
     """The optimiser's tensors as rows, sharing their memory."""
     rows = (state.momentum, state.exp_avg, state.exp_avg_sq, state.max_exp_avg_sq)
     momentum, exp_avg, exp_avg_sq, most = (None if row is None else row.view(-1) for row in rows)
-    return State(momentum, exp_avg, exp_avg_sq, most, state.born)
+    return State(momentum, exp_avg, exp_avg_sq, most, state.born, state.clock)

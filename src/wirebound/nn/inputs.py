@@ -8,7 +8,7 @@ from torch import Tensor
 from wirebound.wiring.trust import is_plain
 
 
-def settle_input(x: Tensor, theta: Tensor, layer: object) -> Tensor:
+def settle_input(x: Tensor, theta: Tensor, layer: object, what: str = "the input") -> Tensor:
     """The input as a kernel may read it: plain, on the device and of the dtype of θ; or an error that says what it is.
 
     Under autocast another floating dtype is converted: sparse layers compute in the precision of their parameters.
@@ -20,14 +20,14 @@ def settle_input(x: Tensor, theta: Tensor, layer: object) -> Tensor:
         )
     if x.device != theta.device:
         raise ValueError(
-            f"the input is on {x.device}, {type(layer).__name__} on {theta.device}: move one of them with .to()"
+            f"{what} is on {x.device}, {type(layer).__name__} on {theta.device}: move one of them with .to()"
         )
     if x.dtype is not theta.dtype:
         if not torch.is_autocast_enabled(x.device.type):
-            raise ValueError(f"the dtype of the input (={x.dtype}) must be that of the layer (={theta.dtype})")
+            raise ValueError(f"the dtype of {what} (={x.dtype}) must be that of the layer (={theta.dtype})")
         x = x.to(theta.dtype)
     if x.layout is not torch.strided:
-        raise ValueError(f"the input of {type(layer).__name__} (={x.layout}) must be dense: use x.to_dense()")
+        raise ValueError(f"{what} of {type(layer).__name__} (={x.layout}) must be dense: use .to_dense()")
     return x.resolve_neg() if x.is_neg() else x
 
 

@@ -178,7 +178,7 @@ class SparseRecurrent(nn.Module):
                 f"the shape of an initial state (={tuple(state.shape)}) must be "
                 f"(layers × directions, batch, hidden_size) = {expected}, without the batch if the input has none"
             )
-        return settle_input(state, x, self)
+        return settle_input(state, x, self, "an initial state")
 
     def flatten_parameters(self) -> None:
         """Nothing to do: for programs that call it on torch's layers."""
