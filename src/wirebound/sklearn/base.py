@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -14,26 +13,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from wirebound.export.network import Layer, Network, read_network
+from wirebound.export.network import Network, read_network
 from wirebound.methods import Method
 from wirebound.nn.part import wirings
-from wirebound.ops import philox
-from wirebound.ops.philox import Stream
 from wirebound.sklearn.compat import validate
+from wirebound.sklearn.early_stopping import EarlyStopping
+from wirebound.sklearn.engines import choose_engine, epoch_losses
+from wirebound.sklearn.examples import Examples, held_out
+from wirebound.sklearn.folding import fold_inputs
 from wirebound.sklearn.importance import path_strength
-from wirebound.train.config import ConfigError, TrainConfig
-from wirebound.train.engine import Engine, ModuleEngine
-from wirebound.train.fused import FusedEngine, why_not_fused
+from wirebound.sklearn.settings import read_config
 from wirebound.train.models import build_method, build_model, build_optimizer
-
-STEPS = 1500  # of a fit whose number of epochs is not given, if that is between
-EPOCHS = (5, 200)
-SMALLEST = 500  # connections, where neither connectivity nor budget is given
-SHARE = 0.1
-_SETTINGS = (
-    *("method", "scope", "allocation", "newborns", "activation", "bias", "init", "optimizer", "schedule"),
-    *("final_lr", "momentum", "weight_decay", "l1", "temperature", "rewire_every", "engine"),
-)
 
 
 class DeepREstimator(BaseEstimator):  # type: ignore[misc]
@@ -58,7 +48,11 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
     activation, bias, init : of the network.
     standardize : scale inputs to mean 0 and variance 1 inside of the estimator, by the training data. Turn it off if
         they are scaled already. Targets of a regression are always scaled inside.
-    engine : ``"auto"``, ``"fused"`` or ``"module"``.
+    early_stopping : hold out some rows, and end training when the score on them no longer rises; the network is then the
+        one that had the best score. ``epochs`` is the most that there will be, and the learning rate falls as if all came.
+    validation_fraction : share of the rows that is held out, of each class alike.
+    n_iter_no_change, tol : end after more than so many epochs in which the score did not rise by ``tol``.
+    engine : ``"auto"``, ``"fused"`` or ``"module"``. Weights of rows or classes and several labels need modules.
     random_state : an int gives the same network every time, bit for bit.
 
     Attributes
@@ -66,7 +60,12 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
     model_ : the trained ``torch.nn.Module``; it takes standardised inputs.
     budget_ : number of connections; ``n_features_in_``; ``n_iter_``, epochs; ``n_steps_``; ``loss_curve_``, the mean
     loss of each epoch; ``scaler_`` (None without ``standardize``); ``feature_importances_``.
+    validation_scores_, best_validation_score_ : after each epoch, and of the network kept; None without
+    ``early_stopping``. ``n_iter_`` counts all epochs then, ``n_steps_`` the steps of the network kept.
     """
+
+    validation_scores_: list[float] | None
+    best_validation_score_: float | None
 
     def __init__(
         self,
@@ -93,6 +92,10 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
         bias: bool = True,
         init: str = "sparse-fan-in",
         standardize: bool = True,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        tol: float = 1e-4,
         engine: str = "auto",
         random_state: Any = None,
     ) -> None:
@@ -118,42 +121,48 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
         self.bias = bias
         self.init = init
         self.standardize = standardize
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
         self.engine = engine
         self.random_state = random_state
 
-    # Settings
-
-    def _config(self, examples: int, inputs: int, outputs: int) -> TrainConfig:
-        """The settings as those of a run, which checks them."""
-        sizes = self.hidden_layer_sizes
-        hidden = [int(size) for size in (sizes if isinstance(sizes, Iterable) else (sizes,))]
-        batch = 32 if self.batch_size is None else int(self.batch_size)
-        epochs = self.epochs
-        if epochs is None:
-            epochs = min(max(round(STEPS / -(-examples // max(1, batch))), EPOCHS[0]), EPOCHS[1])
-        settings = {name: getattr(self, name) for name in _SETTINGS}
-        config = TrainConfig(
-            hidden=hidden,
-            connectivity=None if self.connectivity is None else float(self.connectivity),
-            budget=None if self.budget is None else int(self.budget),
-            epochs=int(epochs),
-            batch_size=batch,
-            lr=float(self.learning_rate),
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
-            **settings,
-        )
-        if self.connectivity is None and self.budget is None:
-            config.connectivity = SHARE  # to be checked with the others
-            config.check()
-            possible = sum(a * b for a, b in itertools.pairwise([inputs, *hidden, outputs]))
-            config.connectivity, config.budget = None, min(possible, max(SMALLEST, round(SHARE * possible)))
-        return config.check()
-
     # Training
 
-    def _start(self, examples: int, outputs: int) -> None:
+    def _fit(self, examples: Examples, outputs: int, classes: np.ndarray | None) -> None:
+        """Train a new network; ``classes``, where rows have one, are held out for validation in equal shares."""
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        read_config(self, len(examples), self.n_features_in_, outputs, seed)  # what is wrong is said before rows are split
+        held = None
+        if self.early_stopping:
+            examples, held = held_out(examples, self.validation_fraction, classes, seed)
+        x = self._scaled(examples, new=True)
+        y = self._targets(examples, new=True)
+        self._start(len(examples), outputs, seed)
+        stopping = None
+        if held is not None:
+            stopping = EarlyStopping(self._method, lambda: self._score_held(held), self.n_iter_no_change, self.tol)
+        self._learn(x, y, examples.loss_weights(), self._settings.epochs, False, stopping)
+        if stopping is not None:
+            self.validation_scores_, self.best_validation_score_ = stopping.scores, stopping.best
+
+    def _fit_more(self, examples: Examples, outputs: int) -> None:
+        """One pass over these examples with a constant learning rate, by the network there is or a new one."""
+        if self.early_stopping:
+            raise ValueError("partial_fit does not support early_stopping=True")
+        new = not self.__sklearn_is_fitted__()
+        x = self._scaled(examples, new=new)
+        y = self._targets(examples, new=new)
+        if new:
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+            self._start(len(examples), outputs, seed)
+        self._learn(x, y, examples.loss_weights(), 1, True)
+
+    def _start(self, examples: int, outputs: int, seed: int) -> None:
         """A new network and its method."""
-        config = self._config(examples, self.n_features_in_, outputs)
+        self.__dict__.pop("_network", None)  # a fit that is broken off leaves an estimator that is not fitted
+        config = read_config(self, examples, self.n_features_in_, outputs, seed)
         model = build_model(config, self.n_features_in_, outputs)
         per_epoch = -(-examples // min(config.batch_size, examples))
         self._method: Method = build_method(config, model, build_optimizer(config, model), per_epoch)
@@ -164,39 +173,62 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
         self.budget_ = sum(w.budget for w in found) if found else sum(shape.possible for shape in shapes)
         self.n_iter_ = 0
         self.loss_curve_: list[float] = []
+        self.validation_scores_ = self.best_validation_score_ = None
 
-    def _learn(self, x: Tensor, y: Tensor, epochs: int, constant: bool) -> None:
+    def _learn(
+        self,
+        x: np.ndarray,
+        y: Tensor,
+        weights: np.ndarray | None,
+        epochs: int,
+        constant: bool,
+        stopping: EarlyStopping | None = None,
+    ) -> None:
         """Train for so many epochs, with the learning rate of the schedule or the first one throughout."""
         config, model, method = self._settings, self.model_, self._method
-        reason = why_not_fused(model, method)
-        if config.engine == "fused" and reason:
-            raise ConfigError(f"engine (='fused') cannot run this: {reason}")
-        fused = config.engine != "module" and not reason
-        engine: Engine = FusedEngine(model, method, x, y) if fused else ModuleEngine(model, method, x, y)
-        batch = min(config.batch_size, len(x))
-        per_epoch = -(-len(x) // batch)
-        last = max(1, epochs * per_epoch - 1)
-        orders = _orders(len(x), epochs, config.seed, method.steps)
-        for epoch in range(epochs):
-            first = epoch * per_epoch
-            lrs = [config.lr * (1.0 if constant else config.lr_factor((first + i) / last)) for i in range(per_epoch)]
-            windows = engine.epoch(next(orders), lrs, batch, per_epoch)
-            losses = [loss for window in windows for loss in window.losses]
+        parts = (as_tensor(x), y, None if weights is None else as_tensor(weights))
+        engine = choose_engine(config.engine, model, method, self._loss, *parts)
+        for loss in epoch_losses(engine, config, method.steps, len(x), epochs, constant):
             self.n_iter_ += 1
-            self.loss_curve_.append(sum(losses) / max(1, len(losses)))
+            self.loss_curve_.append(loss)
+            if stopping is not None and stopping.after_epoch():
+                break
+        if stopping is not None:
+            stopping.restore()
         model.eval()
         self.n_steps_ = method.steps
         self._network = read_network(model)
 
-    def _scaled(self, X: np.ndarray, *, new: bool, more: bool) -> np.ndarray:
-        """Inputs as the network sees them; ``new`` and ``more`` say whether the scaling is made of them."""
+    def _score_held(self, held: Examples) -> float:
+        x = held.X if self.scaler_ is None else self.scaler_.transform(held.X)
+        return self._score_outputs(read_network(self.model_).forward(x, np.float64), held)
+
+    @property
+    @abstractmethod
+    def _loss(self) -> str:
+        """What is minimised, a name in ``engines.LOSSES``."""
+
+    @abstractmethod
+    def _targets(self, examples: Examples, *, new: bool) -> Tensor:
+        """The targets as the network learns them; ``new`` says that they are the first."""
+
+    @abstractmethod
+    def _score_outputs(self, outputs: np.ndarray, examples: Examples) -> float:
+        """What ``score`` would say if the network gave these outputs."""
+
+    def _scaled(self, examples: Examples, *, new: bool) -> np.ndarray:
+        """Inputs to learn from as the network sees them; the scaling is made of them, and of those before unless new."""
         if new:
             self.scaler_ = StandardScaler() if self.standardize else None
         if self.scaler_ is None:
-            return X
-        if new or more:
-            self.scaler_.partial_fit(X)
-        return self.scaler_.transform(X)
+            return examples.X
+        self.scaler_.partial_fit(examples.X, sample_weight=examples.sample_weight)
+        return self.scaler_.transform(examples.X)
+
+    # Use
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_network")
 
     def _inputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -204,8 +236,8 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
 
     def _outputs(self, X: Any) -> np.ndarray:
         """What the last layer gives, in double precision."""
-        x = self._scaled(self._inputs(X), new=False, more=False)
-        return self._network.forward(x, np.float64)
+        x = self._inputs(X)
+        return self._network.forward(x if self.scaler_ is None else self.scaler_.transform(x), np.float64)
 
     # What was learnt
 
@@ -221,26 +253,7 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
         It takes X as it is and gives what ``predict`` gives (regressor), or logits (classifier).
         """
         check_is_fitted(self)
-        layers = list(self._network.layers)
-        if self.scaler_ is not None:
-            first = layers[0]
-            weights = first.weights / self.scaler_.scale_[first.columns]
-            shift = np.bincount(first.rows, weights * self.scaler_.mean_[first.columns], first.n_out)
-            layers[0] = _changed(first, weights, (0 if first.bias is None else first.bias) - shift)
-        return Network(tuple(layers))
-
-
-def _orders(examples: int, epochs: int, seed: int, step: int) -> Iterator[Tensor]:
-    """The order of the examples in each epoch, drawn for many epochs at a time: of small data, drawing is most of it."""
-    at_once = max(1, min(epochs, (1 << 20) // examples))
-    for start in range(0, epochs, at_once):
-        keys = philox.words(seed, Stream.ORDER, step + start, at_once * examples, torch.device("cpu"))
-        yield from torch.argsort(keys.view(at_once, examples), dim=1, stable=True)
-
-
-def _changed(layer: Layer, weights: np.ndarray, bias: np.ndarray) -> Layer:
-    parts = (weights.astype(np.float32), np.asarray(bias, dtype=np.float32))
-    return Layer(layer.name, layer.n_out, layer.n_in, layer.rows, layer.columns, *parts, layer.activation)
+        return self._network if self.scaler_ is None else fold_inputs(self._network, self.scaler_)
 
 
 def as_tensor(x: np.ndarray) -> Tensor:

@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
+from torch import Tensor
 
 from wirebound.export.network import Network
-from wirebound.sklearn.base import DeepREstimator, _changed, as_tensor
+from wirebound.sklearn.base import DeepREstimator, as_tensor
 from wirebound.sklearn.compat import validate
+from wirebound.sklearn.examples import Examples, kept_rows
+from wirebound.sklearn.folding import fold_targets
 
 
 class DeepRRegressor(RegressorMixin, DeepREstimator):  # type: ignore[misc]
@@ -19,33 +23,46 @@ class DeepRRegressor(RegressorMixin, DeepREstimator):  # type: ignore[misc]
         + (DeepREstimator.__doc__ or "").partition("\n")[2]
     )
 
-    def fit(self, X: Any, y: Any) -> DeepRRegressor:
-        """Train a new network."""
-        X, targets = self._checked(X, y, reset=True)
-        self._target_scaler = StandardScaler().fit(targets)
-        x = as_tensor(self._scaled(X, new=True, more=False))
-        self._start(len(x), targets.shape[1])
-        self._learn(x, as_tensor(self._target_scaler.transform(targets)), self._settings.epochs, constant=False)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> DeepRRegressor:
+        """Train a new network.
+
+        ``y`` holds one target for each row, or several. ``sample_weight``: how much each row counts; one of weight 0 is
+        as if it were not there.
+        """
+        examples = self._examples(X, y, sample_weight, reset=True)
+        self._fit(examples, examples.y.shape[1], None)
         return self
 
-    def partial_fit(self, X: Any, y: Any) -> DeepRRegressor:
-        """One more pass over these examples, with a constant learning rate. Targets keep the scale of the first call."""
-        first = not hasattr(self, "model_")
-        X, targets = self._checked(X, y, reset=first)
-        if first:
-            self._target_scaler = StandardScaler().fit(targets)
-        elif targets.shape[1] != self._target_scaler.n_features_in_:
-            raise ValueError(f"y has {targets.shape[1]} targets, must have {self._target_scaler.n_features_in_}")
-        x = as_tensor(self._scaled(X, new=first, more=True))
-        if first:
-            self._start(len(x), targets.shape[1])
-        self._learn(x, as_tensor(self._target_scaler.transform(targets)), 1, constant=True)
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> DeepRRegressor:
+        """One more pass over these examples, with a constant learning rate. Targets keep the scale of the first call.
+
+        ``sample_weight``: how much each row counts, beside the others of this call.
+        """
+        first = not self.__sklearn_is_fitted__()
+        examples = self._examples(X, y, sample_weight, reset=first)
+        targets = examples.y.shape[1]
+        if not first and targets != self._target_scaler.n_features_in_:
+            raise ValueError(f"y has {targets} targets, must have {self._target_scaler.n_features_in_}")
+        self._fit_more(examples, targets)
         return self
 
-    def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _examples(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Examples:
         X, y = validate(self, X, y, reset=reset, dtype=np.float64, y_numeric=True, multi_output=True)
         self._one_target = y.ndim == 1
-        return X, y.reshape(len(y), -1).astype(np.float64)
+        return Examples(*kept_rows(X, y.reshape(len(y), -1).astype(np.float64), sample_weight))
+
+    @property
+    def _loss(self) -> str:
+        return "mean-square"
+
+    def _targets(self, examples: Examples, *, new: bool) -> Tensor:
+        if new:
+            self._target_scaler = StandardScaler().fit(examples.y, sample_weight=examples.sample_weight)
+        return as_tensor(self._target_scaler.transform(examples.y))
+
+    def _score_outputs(self, outputs: np.ndarray, examples: Examples) -> float:
+        found = self._target_scaler.inverse_transform(outputs)
+        return float(r2_score(examples.y, found, sample_weight=examples.sample_weight))
 
     def predict(self, X: Any) -> np.ndarray:
         """The targets, [examples] or [examples, targets] as in ``fit``."""
@@ -54,10 +71,7 @@ class DeepRRegressor(RegressorMixin, DeepREstimator):  # type: ignore[misc]
         return y[:, 0] if self._one_target else y
 
     def to_network(self) -> Network:
-        network = super().to_network()
-        last, scaler = network.layers[-1], self._target_scaler
-        bias = (0 if last.bias is None else last.bias) * scaler.scale_ + scaler.mean_
-        return Network((*network.layers[:-1], _changed(last, last.weights * scaler.scale_[last.rows], bias)))
+        return fold_targets(super().to_network(), self._target_scaler)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -158,9 +158,13 @@ class ModuleEngine:
         self.skips = 0
         return info
 
+    def batch_loss(self, batch: Tensor) -> Tensor:
+        """What is minimised, for the examples with these numbers."""
+        return self.loss(self.model(self.x[batch]), self.y[batch])
+
     def _gradients(self, batch: Tensor) -> tuple[float, str]:
         """The loss of a batch, whose gradients are left in place, and what is not finite about it, if anything."""
-        loss = self.loss(self.model(self.x[batch]), self.y[batch])
+        loss = self.batch_loss(batch)
         value = loss.item()
         if not torch.isfinite(loss):
             return value, where_not_finite(self.model, self.x[batch])
