@@ -257,4 +257,9 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
 
 
 def as_tensor(x: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+    """In single precision, which is what networks learn in."""
+    with np.errstate(over="ignore"):
+        single = np.ascontiguousarray(x, dtype=np.float32)
+    if not np.isfinite(single).all():
+        raise ValueError("X and y must be small enough for single precision (3.4e38), once they are scaled")
+    return torch.from_numpy(single)

@@ -52,7 +52,7 @@ def kept_rows(X: np.ndarray, y: np.ndarray, sample_weight: Any) -> tuple[np.ndar
         return X, y, None
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64)
     if (weights < 0).any():
-        raise ValueError(f"sample_weight must be >= 0: Negative values in data, the least is {weights.min():g}")
+        raise ValueError(f"sample_weight must be >= 0, the least is {weights.min():g}")
     if not weights.any():
         raise ValueError("sample_weight must hold at least one weight that is not zero")
     if not np.isfinite(weights.sum()):

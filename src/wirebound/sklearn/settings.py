@@ -68,6 +68,8 @@ def _numbers(estimator: Any) -> dict[str, Any]:
             if not (flag if kind is None else isinstance(value, kind) and not flag):
                 raise ConfigError(f"{name} (={value!r}) must be {word}")
             found[name] = bool(value) if kind is None else int(value) if kind is numbers.Integral else float(value)
+    if not isinstance(estimator.allocation, str):
+        raise ConfigError(f"allocation (={estimator.allocation!r}) must be a string: a rule, or counts with commas")
     if not (math.isfinite(found["learning_rate"]) and found["learning_rate"] > 0):
         raise ConfigError(f"learning_rate (={found['learning_rate']}) must be a finite number > 0")
     if not 0 < found["validation_fraction"] < 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import torch
 from torch import nn, optim
@@ -39,10 +40,7 @@ def build_model(config: TrainConfig, inputs: int, classes: int) -> nn.Module:
     """The network of a run: sparse from the start, or plain for methods that store their matrices in full."""
     sizes = [inputs, *config.hidden, classes]
     if METHODS[config.method].plain:
-        # fork_rng: the caller's global generator is not ours to move.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
-            return perceptron(sizes, config.activation, config.bias, "cpu")
+        return _drawn(perceptron(sizes, config.activation, config.bias, "meta"), config.seed)
     model = perceptron(sizes, config.activation, config.bias, "meta")
     return sparsify(
         model,
@@ -55,6 +53,20 @@ def build_model(config: TrainConfig, inputs: int, classes: int) -> nn.Module:
         constraints=_constraints(config),
         seed=config.seed,
     )
+
+
+def _drawn(model: nn.Sequential, seed: int) -> nn.Sequential:
+    """The first weights that torch gives to linear layers after ``manual_seed(seed)``, from a generator of their own: the
+    global one is the caller's, and other threads draw from it."""
+    generator = torch.Generator().manual_seed(seed)
+    model = model.to_empty(device="cpu")
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+            if layer.bias is not None:
+                bound = 1 / math.sqrt(layer.in_features)
+                nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+    return model
 
 
 def _constraints(config: TrainConfig) -> Constraints | None:
