@@ -55,7 +55,9 @@ def kept_rows(X: np.ndarray, y: np.ndarray, sample_weight: Any) -> tuple[np.ndar
         raise ValueError(f"sample_weight must be >= 0, the least is {weights.min():g}")
     if not weights.any():
         raise ValueError("sample_weight must hold at least one weight that is not zero")
-    if not np.isfinite(weights.sum()):
+    with np.errstate(over="ignore"):
+        total = weights.sum()
+    if not np.isfinite(total):
         raise ValueError("sample_weight must have a finite sum")
     kept = weights > 0
     if not kept.all():

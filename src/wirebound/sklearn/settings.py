@@ -8,6 +8,8 @@ import numbers
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from wirebound.train.config import ConfigError, TrainConfig
 
 STEPS = 1500  # of a fit whose number of epochs is not given, if that is between
@@ -64,7 +66,7 @@ def _numbers(estimator: Any) -> dict[str, Any]:
             if value is None and name in _OPTIONAL:
                 found[name] = None
                 continue
-            flag = isinstance(value, bool) or type(value).__name__ == "bool_"  # NumPy 1's name; it is "bool" in NumPy 2
+            flag = isinstance(value, bool | np.bool_)
             if not (flag if kind is None else isinstance(value, kind) and not flag):
                 raise ConfigError(f"{name} (={value!r}) must be {word}")
             found[name] = bool(value) if kind is None else int(value) if kind is numbers.Integral else float(value)
