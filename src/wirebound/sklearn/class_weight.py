@@ -44,6 +44,6 @@ def _of_classes(class_weight: Any, codes: np.ndarray, classes: list[Any], weight
     if missing and unknown:  # else a class that happens not to be in this part of the data
         raise ValueError(f"class_weight names {unknown}, which are not among the classes, and leaves out {missing}")
     for name, value in class_weight.items():
-        if not (isinstance(value, numbers.Real) and math.isfinite(value) and value >= 0):
+        if not (isinstance(value, numbers.Real) and math.isfinite(value) and float(value) >= 0):
             raise ValueError(f"class_weight of {name!r} (={value!r}) must be a finite number >= 0")
     return np.array([float(class_weight.get(name, 1.0)) for name in classes])

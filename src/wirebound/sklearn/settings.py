@@ -85,6 +85,6 @@ def _numbers(estimator: Any) -> dict[str, Any]:
 
 def _hidden(sizes: Any) -> list[int]:
     each = list(sizes) if isinstance(sizes, Iterable) and not isinstance(sizes, str) else [sizes]
-    if not all(isinstance(size, numbers.Integral) and not isinstance(size, bool) and size >= 1 for size in each):
+    if not all(isinstance(size, numbers.Integral) and not isinstance(size, bool) and int(size) >= 1 for size in each):
         raise ConfigError(f"hidden_layer_sizes (={sizes!r}) must be whole numbers >= 1")
     return [int(size) for size in each]
