@@ -26,7 +26,6 @@ def test_sklearn_compatible(estimator, check):
         DeepRClassifier(method="fixed"),
         DeepRRegressor(method="dense"),
         DeepRClassifier(optimizer="momentum", learning_rate=0.05, l1=1e-3, scope="layer"),
-        DeepRClassifier(class_weight="balanced"),
     ],
     expected_failed_checks=_expected,
 )
