@@ -25,6 +25,7 @@ def _made(**settings):
     return DeepRClassifier((20,), **{"budget": 200, "epochs": 12, "random_state": 0, **settings})
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_each_label_is_learnt(labels, implementation):
     X, Y = labels
     found = _made().fit(X, Y)
