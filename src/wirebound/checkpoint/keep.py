@@ -13,15 +13,25 @@ from torch import Tensor, nn, optim
 
 from wirebound.checkpoint.container import Container, write_container
 from wirebound.checkpoint.errors import CheckpointError
+from wirebound.checkpoint.method_state import check_method_state, steps_fault
 from wirebound.checkpoint.model_state import bare, capture_model, read_model
 from wirebound.checkpoint.optimizer_state import check_optimizer_state
-from wirebound.checkpoint.tree import decode, difference, encode
+from wirebound.checkpoint.put_back import (
+    Change,
+    apply_all,
+    change_of_generator,
+    change_of_model,
+    change_of_optimizer,
+    change_of_part,
+)
+from wirebound.checkpoint.tree import decode, difference, encode, number_fault
+from wirebound.integrations.optimizer import KEY, RewiringOptimizer
 from wirebound.methods.method import Method
+from wirebound.nn.part import wirings
 from wirebound.version import __version__
 
 VERSION = 1  # of the format; docs/format.md
 SECTIONS = ("model", "optimizer", "method", "scheduler", "random", "extra")
-_MOST_STEPS = 1 << 62
 
 
 class Stateful(Protocol):
@@ -79,6 +89,14 @@ def save(
     }
     if model is not None:
         document["model"] = capture_model(model, tensors)
+    # What could not be loaded is not written: the file that was there before is worth more.
+    try:
+        if optimizer is not None:
+            _check_optimizer(optimizer.state_dict(), optimizer, model)
+        if method is not None:
+            check_method_state(method.state_dict(), method)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}: nothing was written") from None
     for name, part in (("optimizer", optimizer), ("method", method), ("scheduler", scheduler)):
         if part is not None:
             state = encode(part.state_dict(), name, tensors)  # type: ignore[no-untyped-call]
@@ -101,8 +119,9 @@ def load(
 ) -> Checkpoint:
     """Put a checkpoint's state into the objects given, which must be made as they were for ``save``.
 
-    Nothing in the file is executed. Everything is checked before the first object is touched: all is loaded, or
-    nothing. With no object given, the result still tells what the file holds.
+    Nothing in the file is executed. Everything is checked before the first object is touched, and if one of them
+    fails to take its state all the same, each gets back what it had: all is loaded, or nothing. With no object given,
+    the result still tells what the file holds.
 
     Args:
         path, model, method, optimizer, scheduler: as for ``save``; a method brings its model and optimiser.
@@ -131,22 +150,27 @@ def _load(
 ) -> Checkpoint:
     document = check_document(file.document)
     tensor = once(file)
-    apply: list[Callable[[], Any]] = []
+    changes: list[Change] = []
     if model is not None:
-        state = read_model(_section(document, "model"), tensor, model)
-        apply.append(lambda: bare(model).load_state_dict(state))
+        changes.append(change_of_model(bare(model), read_model(_section(document, "model"), tensor, model)))
     if optimizer is not None:
         stored = _state(document, "optimizer", optimizer, tensor)
-        check_optimizer_state(stored, optimizer)
-        apply.append(lambda: optimizer.load_state_dict(stored))
-    for name, part in (("method", method), ("scheduler", scheduler)):
-        if part is not None:
-            apply.append(_checked(name, part, _state(document, name, part, tensor)))
+        _check_optimizer(stored, optimizer, model)
+        changes.append(change_of_optimizer(optimizer, stored))
+    if method is not None:
+        stored = _state(document, "method", method, tensor)
+        check_method_state(stored, method)
+        if stored["steps"] != document["steps"]:
+            raise CheckpointError(f"its steps (={document['steps']}) must be those of its method (={stored['steps']})")
+        changes.append(change_of_part("method", method, stored))
+    if scheduler is not None:
+        stored = _state(document, "scheduler", scheduler, tensor)
+        _check_scheduler(stored, scheduler)
+        changes.append(change_of_part("scheduler", scheduler, stored))
     if random_state or (random_state is None and optimizer is not None and "random" in document):
-        apply.append(_generator(_section(document, "random"), tensor))
+        changes.append(change_of_generator(_generator(_section(document, "random"), tensor)))
     extra = decode(document.get("extra"), "extra", tensor)
-    for step in apply:
-        step()
+    apply_all(changes)
     sections = tuple(name for name in SECTIONS if name in document)
     return Checkpoint(file.path, sections, document["steps"], extra, document["version"], document["writer"])
 
@@ -164,8 +188,8 @@ def check_document(document: Any) -> dict[str, Any]:
     if unknown:
         raise CheckpointError(f"its document has unknown parts: {', '.join(sorted(unknown)[:5])}")
     steps, writer = document.get("steps"), document.get("writer")
-    if steps is not None and not (type(steps) is int and 0 <= steps < _MOST_STEPS):
-        raise CheckpointError(f"steps (={str(steps)[:30]}) must be a number >= 0")
+    if steps is not None and (fault := steps_fault(steps)):
+        raise CheckpointError(fault)
     if not isinstance(writer, dict) or not all(isinstance(value, str) for value in writer.values()):
         raise CheckpointError("writer must be texts")
     return {**document, "steps": steps}
@@ -200,34 +224,35 @@ def _state(document: dict[str, Any], name: str, part: Any, tensor: Callable[[str
     return decode(section["state"], name, tensor)
 
 
-def _checked(name: str, part: Method | Stateful, state: Any) -> Callable[[], Any]:
-    wrong = difference(part.state_dict(), state, name)
+def _check_optimizer(state: Any, optimizer: optim.Optimizer, model: nn.Module | None) -> None:
+    """Of an optimiser that carries a method, both are checked as if they had been kept by themselves."""
+    thetas = [] if model is None else [wiring.theta for wiring in wirings(bare(model))]
+    if not isinstance(optimizer, RewiringOptimizer):
+        check_optimizer_state(state, optimizer, thetas)
+        return
+    check_optimizer_state(state, optimizer.method.optimizer, thetas)
+    held, kind = state.get(KEY), type(optimizer.method).__name__
+    if not isinstance(held, dict) or set(held) != {"method", "state"} or held["method"] != kind:
+        raise CheckpointError(f"optimizer/{KEY} must be the state of a method, {kind}")
+    check_method_state(held["state"], optimizer.method)
+
+
+def _check_scheduler(state: Any, scheduler: Stateful) -> None:
+    wrong = difference(scheduler.state_dict(), state, "scheduler")
+    if not wrong and isinstance(scheduler, optim.lr_scheduler.LRScheduler):  # others may count as they like
+        wrong = number_fault(state, "scheduler")
     if wrong:
         raise CheckpointError(wrong)
-    if isinstance(part, Method):
-        _check_method(state)
-    return lambda: part.load_state_dict(state)
 
 
-def _check_method(state: dict[str, Any]) -> None:
-    steps = state.get("steps")
-    if type(steps) is not int or not 0 <= steps < _MOST_STEPS:
-        raise CheckpointError(f"the method's steps (={str(steps)[:30]}) must be a number >= 0")
-    for number, theta in enumerate(state.get("theta", ())):
-        if not bool(torch.isfinite(theta).all()):
-            raise CheckpointError(f"method/theta/{number} must be finite")
-    for number, born in enumerate(state.get("born", ())):
-        if born.numel() and not 0 <= int(born.min()) <= int(born.max()) <= steps:
-            raise CheckpointError(f"method/born/{number} must be steps in [0, {steps}]")
-
-
-def _generator(section: Any, tensor: Callable[[str], Tensor]) -> Callable[[], Any]:
+def _generator(section: Any, tensor: Callable[[str], Tensor]) -> Tensor:
     state = decode(section, "random", tensor)
     wrong = difference({"torch": torch.get_rng_state()}, state, "random")
     if wrong:
         raise CheckpointError(wrong)
+    found: Tensor = state["torch"]
     try:
-        torch.Generator().set_state(state["torch"])
+        torch.Generator().set_state(found)
     except RuntimeError as error:
         raise CheckpointError(f"random/torch must be a state of torch's generator: {str(error)[:80]}") from None
-    return lambda: torch.set_rng_state(state["torch"])
+    return found

@@ -11,9 +11,9 @@ from wirebound.checkpoint.errors import CheckpointError
 from wirebound.checkpoint.tree import decode, difference, encode
 from wirebound.checkpoint.wiring_state import ARRAYS, OPTIONAL, wiring_fault
 from wirebound.nn.linear import SparseLinear
-from wirebound.nn.part import wirings
+from wirebound.nn.part import sparse_layers, wirings
 from wirebound.nn.stack import SparseSequential
-from wirebound.wiring import Wiring
+from wirebound.wiring import Wiring, WiringError
 
 # The modules of a plain stack, by the names that they have in a file.
 PLAIN: dict[type[nn.Module], str] = {
@@ -41,15 +41,44 @@ def bare(model: nn.Module) -> nn.Module:
 def capture_model(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """The model's section of a checkpoint; refuses a model that is not worth keeping."""
     model = bare(model)
+    _require_whole(model)
     for wiring in wirings(model):
-        wiring.check()
+        try:
+            wiring.check()
+        except WiringError as error:
+            raise WiringError(f"{error}; nothing was written: {_way_out(wiring)}") from None
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
-            raise CheckpointError(f"parameter {name!r} is not finite: nothing was written")
+            raise CheckpointError(f"parameter {name!r} is not finite: nothing was written; go back to the last good file")
     state = {key: encode(value, key, tensors) for key, value in model.state_dict().items()}
     section: dict[str, Any] = {"state": state, "wirings": _described(model)}
     stack = _plain_stack(model)
     return section if stack is None else {**section, "stack": stack}
+
+
+def _require_whole(model: nn.Module) -> None:
+    """Refuse a model whose state dict would lack a wiring, or has no numbers."""
+    held = {id(module) for module in model.modules()}
+    for name, layer in sparse_layers(model):
+        wiring = layer.wiring
+        if id(wiring) not in held:
+            names = [shape.name for shape in wiring.layers]
+            raise CheckpointError(
+                f"layer {name!r} is a part of the wiring over {', '.join(names)}, whose connections are held by layer "
+                f"{names[0]!r}, and that is no layer of this model: give the whole model, or one that keeps {names[0]!r}"
+            )
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_meta:
+            raise CheckpointError(f"{name!r} is on the meta device and has no numbers: make the model on a real device")
+
+
+def _way_out(wiring: Wiring) -> str:
+    theta = wiring.theta.detach()
+    if not bool(torch.isfinite(theta).all()):
+        return "go back to the last good file, with a smaller learning rate"
+    if wiring.sign_bound and bool((theta < 0).any()):
+        return "take the method's step instead of optimizer.step(), which leaves dormant connections in their places"
+    return "the arrays of a wiring are its own; go back to the last good file"
 
 
 def _plain_stack(model: nn.Module) -> list[dict[str, Any]] | None:
@@ -92,6 +121,7 @@ def _described(model: nn.Module) -> list[dict[str, Any]]:
 def read_model(section: Any, tensor: Any, model: nn.Module) -> dict[str, Any]:
     """The state dict in a checkpoint, if it is one that this model may be given."""
     model = bare(model)
+    _require_whole(model)
     known = isinstance(section, dict) and set(section) - {"stack"} == {"state", "wirings"}
     if not known or not isinstance(section["state"], dict):
         raise CheckpointError("the model must have a state and wirings")

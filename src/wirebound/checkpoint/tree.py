@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch import Tensor
 from wirebound.checkpoint.errors import CheckpointError
 
 _MARK = "$"
+_MOST = 1 << 63  # no number of training is larger, and larger ones do not fit into what reads them
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -87,6 +88,28 @@ def _pairs(items: list[Any], name: str, tensor: Callable[[str], Tensor], found: 
     return found
 
 
+def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """All that is neither dict nor list nor tuple in a nested value, each with its place."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from leaves(item, f"{name}/{str(key)[:40]}")
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from leaves(item, f"{name}/{i}")
+    else:
+        yield name, value
+
+
+def number_fault(value: Any, name: str) -> str | None:
+    """Which number in a nested value cannot be one of training: NaN, or too large to be computed with; or None."""
+    for place, leaf in leaves(value, name):
+        if isinstance(leaf, float) and math.isnan(leaf):
+            return f"{place} must be a number"
+        if isinstance(leaf, int) and not -_MOST <= leaf < _MOST:
+            return f"{place} must be a number of at most 64 bits"
+    return None
+
+
 def difference(mine: Any, theirs: Any, name: str) -> str | None:
     """How ``theirs`` differs from ``mine`` in kind: other keys, lengths, types or shapes; None where it fits.
 
@@ -125,6 +148,8 @@ def described(value: Any) -> str:
         return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
     if isinstance(value, list | tuple | Mapping):
         return f"{type(value).__name__} of {len(value)}"
+    if isinstance(value, int) and not -_MOST <= value < _MOST:
+        return "a number of more than 64 bits"
     return f"{_kind(value)} (={value!r})"[:80]
 
 

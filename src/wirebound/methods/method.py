@@ -126,6 +126,6 @@ def require_parameters(optimizer: optim.Optimizer, found: Sequence[Wiring]) -> N
         if id(wiring.theta) not in held:
             names = ", ".join(layer.name for layer in wiring.layers)
             raise ValueError(
-                f"optimizer (={type(optimizer).__name__}) lacks the parameter of the wiring over {names}: "
-                "make it after sparsify, from model.parameters()"
+                f"optimizer (={type(optimizer).__name__}) lacks the parameter of the wiring over {names}: make it after "
+                f"sparsify, from model.parameters() of a model with layer {wiring.layers[0].name!r}, which holds it"
             )
