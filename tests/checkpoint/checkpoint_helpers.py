@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import wirebound as wb
-from wirebound.checkpoint.layout import DIGEST, DOCUMENT, METADATA, content_hash, pack_header
+from wirebound.checkpoint.container import Container
+from wirebound.checkpoint.layout import DIGEST, DOCUMENT, METADATA, NAMES, content_hash, pack_header
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
@@ -32,6 +33,17 @@ METHODS = {
     "fixed": wb.Fixed,
     "dense": wb.Dense,
 }
+# The others, each so that it keeps all that it can.
+MORE_METHODS = {
+    "soft": lambda m, o: wb.SoftDeepR(m, o, l1=0.01, temperature=1e-4, theta_min=-0.1, connectivity=0.3, seed=3),
+    "constant rate": lambda m, o: wb.ConstantRate(m, o, rate=0.01, l1=0.05),
+    "set": lambda m, o: wb.SET(m, o, every=3),
+    "rigl": lambda m, o: wb.RigL(m, o, every=3),
+    "signs": lambda m, o: wb.Evolve(m, o, drop=wb.drop.SignFlips(), grow=wb.grow.Random(), when=wb.when.Every(2, 0.2)),
+    "pruning": lambda m, o: wb.MagnitudePruning(m, o, total_steps=6, connectivity=0.5),
+    "shrinkage": lambda m, o: wb.L1Shrinkage(m, o, l1=0.1),
+}
+PLAIN_METHODS = ("dense", "soft", "pruning", "shrinkage")
 EXAMPLES = 60
 X = torch.randn(EXAMPLES, 10, generator=torch.Generator().manual_seed(1))
 Y = torch.randint(0, 4, (EXAMPLES,), generator=torch.Generator().manual_seed(2))
@@ -43,9 +55,9 @@ def build(method="deep-r", optimizer="sgd", seed=0, scope="global", dropout=0.0,
         torch.manual_seed(seed)
         layers = [nn.Linear(10, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, 4)]
         model = nn.Sequential(*layers)
-        if method != "dense":
+        if method not in PLAIN_METHODS:
             model = wb.sparsify(model, connectivity=0.4, scope=scope, seed=seed, init="sparse-fan-in")
-    made = METHODS[method](model, OPTIMIZERS[optimizer](model.parameters()))
+    made = {**METHODS, **MORE_METHODS}[method](model, OPTIMIZERS[optimizer](model.parameters()))
     return made, torch.optim.lr_scheduler.StepLR(made.optimizer, 7, 0.5)
 
 
@@ -118,4 +130,18 @@ def change_tensor(path: Path, name: str, change) -> None:
     tensor = torch.frombuffer(content[start:end], dtype=kind[header[name]["dtype"]]).clone()
     change(tensor)
     content[start:end] = tensor.numpy().tobytes()
+    put_together(path, header, document, content)
+
+
+def rewrite(path: Path, change) -> None:
+    """Let ``change(tensors, document)`` change a file's tensors (by name) and its document, and seal it again."""
+    with Container(path) as file:
+        tensors, document = {name: file.tensor(name) for name in file.entries}, file.document
+    change(tensors, document)
+    header, content = {METADATA: {"format": "pt"}}, bytearray()
+    for name, tensor in tensors.items():
+        raw = tensor.reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()
+        places = [len(content), len(content) + len(raw)]
+        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": places}
+        content += raw
     put_together(path, header, document, content)

@@ -150,7 +150,7 @@ def check_state(state: Any, model: nn.Module) -> None:
     for key, value in model.state_dict().items():
         wrong = difference(value, state[key], key)
         if wrong:
-            raise CheckpointError(f"it is of another model: {wrong}")
+            raise CheckpointError(f"it is of another model: {wrong}{_other_precision(value, state[key])}")
     for name, _ in model.named_parameters(remove_duplicate=False):
         if name in state and not bool(torch.isfinite(state[name]).all()):
             raise CheckpointError(f"parameter {name!r} must be finite")
@@ -165,6 +165,14 @@ def check_state(state: Any, model: nn.Module) -> None:
                 fault = "caps on fan-in and fan-out must be those of the model here"
             if fault:
                 raise CheckpointError(f"wiring {name!r}: {fault}")
+
+
+def _other_precision(mine: Any, theirs: Any) -> str:
+    """What to do where only the precision differs."""
+    both = isinstance(mine, Tensor) and isinstance(theirs, Tensor) and mine.shape == theirs.shape
+    if both and mine.is_floating_point() and theirs.is_floating_point():
+        return f"; load it into a model of that type, model.to({theirs.dtype}), and convert that"
+    return ""
 
 
 def _same_shapes(stored: Any, model: nn.Module) -> None:

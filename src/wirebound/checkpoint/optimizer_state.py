@@ -147,7 +147,7 @@ def _check_foreign(
                 raise CheckpointError(fault)
             continue
         mine = here.get(name)
-        if isinstance(mine, Tensor) and (mine.shape, mine.is_floating_point()) != (value.shape, value.is_floating_point()):
+        if isinstance(mine, Tensor) and mine.shape != value.shape:
             raise CheckpointError(f"{name} must be {described(mine)}, is {described(value)}")
         of_element = value.numel() == 1 or value.shape == parameter.shape
         if value.numel() > most or (moving and not of_element) or (name.endswith("/step") and value.numel() != 1):
