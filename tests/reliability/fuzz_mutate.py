@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import random
 import struct
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from wirebound.checkpoint.layout import DIGEST, DOCUMENT, METADATA, content_hash
 NUMBERS = (0, 1, -1, 2, 7, 127, 128, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32, 2**48, 2**62, 2**63 - 1, 2**63, 2**64)
 TOKENS = (b"{", b"}", b"[", b"]", b'"', b",", b":", b"null", b"true", b"-", b"1e999", b"NaN", b"\\u0000", b"\xff", b"=", b"\n")
 VALUES = (None, True, False, *NUMBERS, 10**400, -0.0, 1.5, 1e308, "", "x", "nan", "é" * 50, [], {}, [[]], [0] * 100, {"$": 1})
+WIDTHS = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "I16": 2, "I8": 1, "BOOL": 1, "U8": 1}
 FLOATS = (float("nan"), float("inf"), -1.0, 1e38, -0.0)
 
 
@@ -93,7 +95,7 @@ class Sealed:
 
     def mutate(self, chance: random.Random) -> bytes:
         header, document, data = self.header, self.document, bytearray(self.data)
-        match chance.randrange(6):
+        match chance.randrange(8):
             case 0:
                 tensors = mutate_value({k: v for k, v in header.items() if k != METADATA}, chance)
                 header = {METADATA: header[METADATA], **(tensors if isinstance(tensors, dict) else {})}
@@ -102,6 +104,8 @@ class Sealed:
             case 3:
                 at = chance.randrange(len(data))
                 data[at] = chance.randrange(256)
+            case 4 | 5:
+                header, data = self._replace_tensor(chance)
             case _:
                 self._change_tensor(data, chance)
         header = {**header, METADATA: {**header[METADATA], DOCUMENT: json.dumps(document)}}
@@ -111,10 +115,32 @@ class Sealed:
         packed = pack_header(header)
         return len(packed).to_bytes(8, "little") + packed + data
 
+    def _replace_tensor(self, chance: random.Random) -> tuple[dict[str, Any], bytearray]:
+        """One tensor, or all of a name, of another type, length or shape, with as many bytes as that takes."""
+        names = [name for name in self.header if name != METADATA]
+        chosen = chance.choice(names)
+        ending = chosen.rpartition("/")[2] if chance.random() < 0.5 else chosen
+        lengths = sorted({math.prod(self.header[name]["shape"]) for name in names})
+        dtype, length = chance.choice((self.header[chosen]["dtype"], *WIDTHS)), chance.choice((0, 1, *lengths))
+        fill = chance.choice((b"\0", b"\1", b"\xff", b"\x7f"))
+        header: dict[str, Any] = {METADATA: self.header[METADATA]}
+        data = bytearray()
+        for name in sorted(names, key=lambda name: self.header[name]["data_offsets"]):
+            entry = dict(self.header[name])
+            raw = self.data[slice(*entry["data_offsets"])]
+            if name == chosen or name.endswith("/" + ending):
+                shape = chance.choice(([length], [1, length], [length, 1], entry["shape"]))
+                size = math.prod(shape) * WIDTHS[dtype]
+                raw = (raw[:size] if chance.random() < 0.5 else b"").ljust(size, fill)
+                entry |= {"dtype": dtype, "shape": shape}
+            header[name] = {**entry, "data_offsets": [len(data), len(data) + len(raw)]}
+            data += raw
+        return header, data
+
     def _change_tensor(self, data: bytearray, chance: random.Random) -> None:
         entry = self.header[chance.choice([name for name in self.header if name != METADATA])]
         start, end = entry["data_offsets"]
-        width = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "BOOL": 1, "U8": 1}[entry["dtype"]]
+        width = WIDTHS[entry["dtype"]]
         if start == end:
             return
         at = start + width * chance.randrange((end - start) // width)

@@ -4,6 +4,7 @@ A share of the inputs is sealed again after the mutation, so that what lies behi
 """
 
 import contextlib
+import copy
 import dataclasses
 import gzip
 import io
@@ -26,6 +27,7 @@ from reliability_helpers import config
 from torch import nn
 
 import wirebound as wb
+from wirebound.checkpoint.tree import leaves
 from wirebound.data import DataError
 from wirebound.data.audio import read_audio
 from wirebound.data.content import read_members
@@ -33,6 +35,7 @@ from wirebound.data.idx import parse_idx, read_idx
 from wirebound.data.phones_file import parse_phones
 from wirebound.data.sources import File
 from wirebound.data.timit import read_labels
+from wirebound.methods import METHODS
 from wirebound.report.page import render
 from wirebound.report.records import read_records
 from wirebound.report.runs import Run
@@ -124,6 +127,69 @@ class RawCheckpointTarget(CheckpointTarget):
 class MomentumCheckpointTarget(CheckpointTarget):
     def __init__(self, folder):
         super().__init__(folder, optimizer="momentum", scope="layer", newborns="uniform")
+
+
+class MethodCheckpointTarget(Target):
+    """Checkpoints of every method with optimisers that torch steps itself, read by ``wb.load``."""
+
+    errors = (wb.CheckpointError,)
+    optimizers = (
+        lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.5),
+        lambda p: torch.optim.Adadelta(p),
+        lambda p: torch.optim.NAdam(p),
+        lambda p: torch.optim.Adam(p),
+        lambda p: torch.optim.Rprop(p),
+    )
+
+    def __init__(self, folder):
+        self.path = folder / "checkpoint.safetensors"
+        self.x, self.y = torch.rand(20, 9), torch.randint(0, 3, (20,))
+        self.kinds = [(name, made) for name in METHODS for made in self.optimizers]
+        random.Random(0).shuffle(self.kinds)
+        self.made = {}  # parts of a good file, and objects to load into, of each kind that was asked for
+
+    def _method(self, kind):
+        settings = config(method=kind[0], hidden=[5], theta_min=-0.1, replace_every=2)
+        model = build_model(settings, 9, 3)
+        return build_method(settings, model, kind[1](model.parameters()), per_epoch=3)
+
+    def _train(self, method, steps):
+        for _ in range(steps):
+            nn.functional.cross_entropy(method.model(self.x), self.y).backward()
+            method.step()
+            method.zero_grad()
+
+    def _state(self, method):
+        state = {"model": method.model.state_dict(), "optimizer": method.optimizer.state_dict(), "method": method.state_dict()}
+        return copy.deepcopy(dict(leaves(state, "")))
+
+    def make(self, chance):
+        kind = chance.choice(self.kinds)
+        if kind not in self.made:
+            method = self._method(kind)
+            self._train(method, 3)
+            wb.save(self.path, method=method)
+            self.made[kind] = (Sealed(self.path.read_bytes()), method, self._state(method))
+        return kind, self.made[kind][0].mutate(chance)
+
+    def read(self, made):
+        kind, raw = made
+        _, method, before = self.made[kind]
+        self.path.write_bytes(raw)
+        try:
+            wb.load(self.path, method=method)
+        except self.errors:
+            after = self._state(method)
+            assert after.keys() == before.keys()
+            for name, value in before.items():
+                same = torch.equal(value, after[name]) if isinstance(value, torch.Tensor) else value == after[name]
+                assert same, f"{name} was changed"
+            raise
+        del self.made[kind]
+        for wiring in wb.wirings(method.model):
+            wiring.check()
+        with contextlib.suppress(ArithmeticError):  # huge numbers are finite numbers
+            self._train(method, 2)
 
 
 class ModelTarget(Target):
@@ -378,6 +444,7 @@ class LabelsTarget(Target):
 COUNTS = {
     CheckpointTarget: 12_000,
     MomentumCheckpointTarget: 5_000,
+    MethodCheckpointTarget: 8_000,
     RawCheckpointTarget: 10_000,
     ModelTarget: 10_000,
     IdxTarget: 40_000,
