@@ -28,6 +28,7 @@ OTHERS = {
     "fused": lambda model: torch.optim.Adam(model.parameters(), fused=True),
     "foreach": lambda model: torch.optim.NAdam(model.parameters(), foreach=True),
     "lr is a tensor": lambda model: torch.optim.Adam(model.parameters(), lr=torch.tensor(0.01)),
+    "named parameters": lambda model: torch.optim.Adamax(model.named_parameters()),
     "groups": lambda model: torch.optim.AdamW(
         [{"params": [p], "amsgrad": p.dim() > 1, "lr": 0.1 / (1 + i)} for i, p in enumerate(model.parameters())]
     ),

@@ -5,10 +5,12 @@ import os
 import signal
 
 import pytest
+import torch
 from reliability_helpers import assert_same, config, content
 
 from wirebound import ops
 from wirebound.checkpoint import CheckpointError
+from wirebound.checkpoint.container import Container, write_container
 from wirebound.train import train
 from wirebound.train.config import OPTIMIZERS, ConfigError
 from wirebound.train.interrupt import Interrupted
@@ -187,6 +189,30 @@ def test_a_damaged_checkpoint_is_an_error_and_nothing_is_lost(tmp_path, damage):
     path.write_bytes(good)
     train(config(), tmp_path / "run", resume=True)
     train(config(), tmp_path / "whole")
+    assert_same(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_checkpoint_with_counts_for_each_connection(tmp_path):
+    """Sealed with a right checksum: only what it means is wrong. Its counts would be moved with the connections."""
+    settings = config(optimizer="rmsprop", lr=0.01)
+    with pytest.raises(PulledPlug):
+        train(settings, tmp_path / "run", listener=_stop_at(20, _pull))
+    partial = tmp_path / "run.partial"
+    path = partial / "checkpoint.safetensors"
+    good = path.read_bytes()
+    with Container(path) as file:
+        tensors, document = {name: file.tensor(name) for name in file.entries}, file.document
+    budget = next(tensor.numel() for name, tensor in tensors.items() if name.endswith(".theta"))
+    for name in [name for name in tensors if name.endswith("/step")]:
+        tensors[name] = torch.ones(budget, dtype=torch.bfloat16)
+    write_container(path, tensors, document)
+    before = {file.name: file.read_bytes() for file in partial.iterdir()}
+    with pytest.raises(CheckpointError, match=r"/step must be a count, is bfloat16 of shape"):
+        train(settings, tmp_path / "run", resume=True)
+    assert {file.name: file.read_bytes() for file in partial.iterdir()} == before
+    path.write_bytes(good)
+    train(settings, tmp_path / "run", resume=True)
+    train(settings, tmp_path / "whole")
     assert_same(tmp_path / "whole", tmp_path / "run")
 
 

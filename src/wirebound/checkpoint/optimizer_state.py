@@ -30,7 +30,8 @@ _COUNTS = (torch.float32, torch.float64)  # the types of a scalar, by torch's de
 def check_optimizer_state(state: Any, optimizer: optim.Optimizer, thetas: Collection[nn.Parameter] = ()) -> None:
     """Raise unless ``state`` is a state dict that this optimiser may be given; ``thetas`` move with connections."""
     if not isinstance(state, dict) or set(state) - BESIDE != {"state", "param_groups"}:
-        raise CheckpointError("the optimiser must have state and param_groups")
+        held = ", ".join(map(str, state))[:80] if isinstance(state, dict) else described(state)
+        raise CheckpointError(f"the optimiser must have state and param_groups and nothing else, has {held}")
     if not isinstance(state["state"], dict):
         raise CheckpointError("the optimiser's state must be by parameter")
     mine, theirs = optimizer.state_dict()["param_groups"], state["param_groups"]

@@ -51,7 +51,7 @@ def template_of(optimizer: optim.Optimizer, groups: Groups, *, most: bool = Fals
     small, settings = [], []
     for mine, theirs in zip(optimizer.param_groups, groups, strict=True):
         params = [_small(parameter) for parameter in mine["params"]]
-        own = {key: value for key, value in theirs.items() if key != "params"}
+        own = {key: value for key, value in theirs.items() if key not in ("params", "param_names")}
         for given in (_PLAINEST, _SWITCHES if most else {}):
             own |= {key: value for key, value in given.items() if key in own}
         settings.append({**own, "params": params})

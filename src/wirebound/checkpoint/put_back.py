@@ -25,16 +25,18 @@ class Change:
 
 def apply_all(changes: Sequence[Change]) -> None:
     """Apply the changes in their order; if one fails, or is interrupted, put back all and say why."""
-    for number, change in enumerate(changes):
-        try:
+    begun = 0
+    try:
+        for change in changes:
+            begun += 1
             change.apply()
-        except BaseException as error:
-            lost = _undo(changes[: number + 1])
-            if not isinstance(error, Exception):
-                raise
-            after = f", and {', '.join(lost)} could not be put back" if lost else ": everything is as it was"
-            reason = f"{type(error).__name__}: {str(error)[:200]}".replace("\n", " ")
-            raise CheckpointError(f"the {change.name} did not take its state ({reason}){after}") from error
+    except BaseException as error:
+        lost = _undo(changes[:begun])
+        if not isinstance(error, Exception):
+            raise
+        after = f", and {', '.join(lost)} could not be put back" if lost else ": everything is as it was"
+        reason = f"{type(error).__name__}: {str(error)[:200]}".replace("\n", " ")
+        raise CheckpointError(f"the {changes[begun - 1].name} did not take its state ({reason}){after}") from error
 
 
 def _undo(changes: Sequence[Change]) -> list[str]:
