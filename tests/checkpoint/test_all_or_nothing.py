@@ -47,8 +47,10 @@ def test_the_last_object_fails(tmp_path, fail, method):
     for each in (made, twin):
         _backward(each)
     fail(StepLR, KeyError("gone"))
-    with pytest.raises(wb.CheckpointError, match=r"the scheduler did not take its state \(KeyError.*everything is as it was"):
+    match = r"the scheduler did not take its state \(KeyError.*everything is as it was"
+    with pytest.raises(wb.CheckpointError, match=match) as found:
         wb.load(tmp_path / "c", method=made[0], scheduler=made[1])
+    assert isinstance(found.value.__cause__, KeyError)
     assert torch.equal(torch.get_rng_state(), generator)
     assert_same_state(twin, made)
     for each in (made, twin):

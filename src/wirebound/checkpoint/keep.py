@@ -135,7 +135,7 @@ def load(
         try:
             return _load(file, model, method, optimizer, scheduler, random_state)
         except CheckpointError as error:
-            raise CheckpointError(f"{path} cannot be loaded: {error}") from None
+            raise CheckpointError(f"{path} cannot be loaded: {error}") from error.__cause__
         except RecursionError:
             raise CheckpointError(f"{path} cannot be loaded: its values are nested too deeply") from None
 

@@ -31,7 +31,7 @@ def apply_all(changes: Sequence[Change]) -> None:
             begun += 1
             change.apply()
     except BaseException as error:
-        lost = _undo(changes[:begun])
+        lost = _undo(changes)
         if not isinstance(error, Exception):
             raise
         after = f", and {', '.join(lost)} could not be put back" if lost else ": everything is as it was"
@@ -40,7 +40,10 @@ def apply_all(changes: Sequence[Change]) -> None:
 
 
 def _undo(changes: Sequence[Change]) -> list[str]:
-    """Put back the last first, because an object may have written to those before it; names of those that failed."""
+    """Put back the last first, because an object may have written to those before it; names of those that failed.
+
+    Those whose turn had not come too: hooks of an optimiser may carry the state of its method.
+    """
     lost = []
     for change in reversed(changes):
         try:
