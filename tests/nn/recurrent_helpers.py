@@ -11,8 +11,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 import wirebound as wb
 from wirebound.ops.layout import rows_of, signs_of
 
-CLASSES = {"lstm": wb.SparseLSTM, "gru": wb.SparseGRU}
-Layer = wb.SparseLSTM | wb.SparseGRU
+CLASSES = {"lstm": wb.SparseLSTM, "gru": wb.SparseGRU, "rnn": wb.SparseRNN}
+Layer = wb.SparseLSTM | wb.SparseGRU | wb.SparseRNN
 
 
 def make(kind: str, *sizes: int, seed: int = 0, dtype: torch.dtype = torch.float64, **options: Any) -> Layer:
@@ -63,7 +63,7 @@ def compare(layer: Layer, x: Tensor, state: Any = None, lengths: Tensor | None =
     for which in (layer, twin):
         own_x = x.clone().requires_grad_()
         own_state = None if state is None else tuple(s.clone().requires_grad_() for s in states(state))
-        given = own_state[0] if own_state is not None and layer.kind == "gru" else own_state
+        given = own_state[0] if own_state is not None and layer.kind != "lstm" else own_state
         if which is layer:
             y, last = layer(own_x, given, lengths=lengths)
             outcome = (y, *states(last))

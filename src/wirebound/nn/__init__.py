@@ -1,10 +1,14 @@
 """Layers that ask a wiring for their weights, and ``sparsify``, which puts them into any model."""
 
+from wirebound.nn.cells import SparseGRUCell, SparseLSTMCell, SparseRNNCell
 from wirebound.nn.conv import SparseConv1d, SparseConv2d
+from wirebound.nn.conv3d import SparseConv3d
+from wirebound.nn.conv_transpose import SparseConvTranspose1d, SparseConvTranspose2d, SparseConvTranspose3d
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.matrix import SparseMatrix
 from wirebound.nn.part import SparseLayer, sparse_layers, wirings
 from wirebound.nn.recurrent import SparseGRU, SparseLSTM
+from wirebound.nn.rnn import SparseRNN
 from wirebound.nn.sparsify import sparsify
 from wirebound.nn.stack import SparseSequential
 from wirebound.nn.to_dense import to_dense
@@ -12,11 +16,19 @@ from wirebound.nn.to_dense import to_dense
 __all__ = [
     "SparseConv1d",
     "SparseConv2d",
+    "SparseConv3d",
+    "SparseConvTranspose1d",
+    "SparseConvTranspose2d",
+    "SparseConvTranspose3d",
     "SparseGRU",
+    "SparseGRUCell",
     "SparseLSTM",
+    "SparseLSTMCell",
     "SparseLayer",
     "SparseLinear",
     "SparseMatrix",
+    "SparseRNN",
+    "SparseRNNCell",
     "SparseSequential",
     "sparse_layers",
     "sparsify",

@@ -60,9 +60,11 @@ class SparseMultiheadAttention(nn.Module):
             layer = SparseLinear(
                 n_in, self.embed_dim, start is not None, wiring=wiring, part=part, owner=part == 0
             )
-            if layer.bias is not None and start is not None and not start.is_meta:
-                with torch.no_grad():
-                    layer.bias.copy_(start)
+            if layer.bias is not None and start is not None:
+                layer.bias.requires_grad_(start.requires_grad)
+                if not start.is_meta:
+                    with torch.no_grad():
+                        layer.bias.copy_(start)
             setattr(self, name, layer)
         theta = slots[0][0].theta
         for name in ("bias_k", "bias_v"):

@@ -171,10 +171,8 @@ class _SparseConvNd(SparseLayer):
                     f"(={window.reach(axis)} with its dilation)"
                 )
 
-    def dense_weight(self) -> Tensor:
-        """The weights in the shape of the torch twin's. Dense by nature."""
-        shape = (self.out_channels, self.window.group_channels, *self.kernel_size)
-        return super().dense_weight().view(shape)
+    def arranged(self, matrix: Tensor) -> Tensor:
+        return matrix.view(self.out_channels, self.window.group_channels, *self.kernel_size)
 
     def dense_twin(self) -> nn.Conv1d | nn.Conv2d:
         theta = self.wiring.theta

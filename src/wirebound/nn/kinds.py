@@ -5,6 +5,7 @@ A new layer is one entry here. ``masked`` is for parameters of everything else.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,26 +13,29 @@ from typing import Any
 from torch import Tensor, nn
 
 from wirebound.nn.attention import PROJECTIONS, SparseMultiheadAttention, projection_weights
-from wirebound.nn.conv import SparseConv1d, SparseConv2d
-from wirebound.nn.linear import SparseLinear
-from wirebound.nn.masked import mask_parameters
-from wirebound.nn.recurrent import SparseGRU, SparseLSTM, matrix_shapes
-from wirebound.wiring import LayerShape, Wiring
+from wirebound.nn.conv_transpose import as_matrix
+from wirebound.nn.masked import mask_parameters, matrix_of
+from wirebound.nn.transposed_linear import is_conv1d
+from wirebound.nn.twins import CONVS, TRANSPOSED, Slot, cell, conv, conv1d, linear, recurrent, transposed
+from wirebound.wiring import LayerShape
 
-Slot = tuple[Wiring, int]  # a wiring and the number of a part of it
+
+def _flat(weight: Tensor) -> Tensor:
+    return weight.flatten(1)
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """One matrix of a module: its first dimension are the outputs, all others together the inputs."""
+    """One matrix of a module, with outputs as rows and inputs as columns."""
 
     name: str  # below the module's own; empty if the module is the matrix
-    weight: Tensor
+    weight: Tensor  # as the module has it
+    n_out: int
+    n_in: int
+    arrange: Callable[[Tensor], Tensor] = _flat  # from the weight to [n_out, n_in]
 
     def shape(self, module_name: str) -> LayerShape:
-        n_out = self.weight.shape[0]
-        n_in = self.weight[0].numel() if n_out else 0
-        return LayerShape(".".join(n for n in (module_name, self.name) if n), n_out, n_in)
+        return LayerShape(".".join(n for n in (module_name, self.name) if n), self.n_out, self.n_in)
 
 
 @dataclass(frozen=True)
@@ -41,81 +45,39 @@ class Kind:
     parameters: Callable[[Any], Sequence[str]]  # those that become part of a wiring
     matrices: Callable[[Any], list[Matrix]]
     twin: Callable[[Any, Sequence[Slot]], nn.Module]
+    masked: bool = False  # dense in every pass
 
 
-def _keep_bias(twin: nn.Module, dense: nn.Module) -> nn.Module:
-    """The very Parameters of the biases, so that optimisers that hold them keep them."""
-    for name, bias in dense._parameters.items():
-        if name.startswith("bias") and bias is not None and not bias.is_meta:
-            twin._parameters[name] = bias
-    return twin.train(dense.training)
+def _rows_first(name: str, weight: Tensor) -> Matrix:
+    """A matrix whose first dimension are the outputs, all others together the inputs."""
+    n_out = weight.shape[0]
+    return Matrix(name, weight, n_out, weight.numel() // n_out if n_out else 0)
 
 
-def _linear(dense: nn.Linear, slots: Sequence[Slot]) -> nn.Module:
-    ((wiring, part),) = slots
-    bias = dense.bias is not None
-    twin = SparseLinear(dense.in_features, dense.out_features, bias, wiring=wiring, part=part, owner=part == 0)
-    return _keep_bias(twin, dense)
+def _one_weight(dense: Any) -> list[Matrix]:
+    return [_rows_first("", dense.weight)]
 
 
-def _conv(dense: nn.Conv1d | nn.Conv2d, slots: Sequence[Slot]) -> nn.Module:
-    ((wiring, part),) = slots
-    kind: Any = SparseConv2d if isinstance(dense, nn.Conv2d) else SparseConv1d
-    twin = kind(
-        dense.in_channels,
-        dense.out_channels,
-        dense.kernel_size,
-        dense.stride,
-        dense.padding,
-        dense.dilation,
-        dense.groups,
-        dense.bias is not None,
-        dense.padding_mode,
-        wiring=wiring,
-        part=part,
-        owner=part == 0,
-    )
-    return _keep_bias(twin, dense)
+def _only_weight(dense: Any) -> list[str]:
+    return ["weight"]
 
 
-def _recurrent_weights(dense: nn.LSTM | nn.GRU) -> list[str]:
-    if dense.proj_size:
-        raise ValueError(
-            f"proj_size (={dense.proj_size}) of an {type(dense).__name__} must be 0 to sparsify it: exclude the module"
-        )
+def _conv1d_matrices(dense: Any) -> list[Matrix]:
+    return [Matrix("", dense.weight, dense.nf, dense.weight.shape[0], lambda weight: weight.t())]
+
+
+def _transposed_matrices(dense: Any) -> list[Matrix]:
+    n_out, groups = dense.out_channels, dense.groups
+    n_in = dense.weight.numel() // n_out if n_out else 0
+    return [Matrix("", dense.weight, n_out, n_in, lambda weight: as_matrix(weight, groups))]
+
+
+def _named_weights(dense: nn.Module) -> list[str]:
     return [name for name in dense._parameters if name.startswith("weight")]
 
 
-def _recurrent_matrices(dense: nn.LSTM | nn.GRU) -> list[Matrix]:
-    return [Matrix(name, dense.get_parameter(name)) for name in _recurrent_weights(dense)]
-
-
-def _recurrent(dense: nn.LSTM | nn.GRU, slots: Sequence[Slot]) -> nn.Module:
-    kind = SparseLSTM if isinstance(dense, nn.LSTM) else SparseGRU
-    shapes = matrix_shapes(kind.kind, dense.input_size, dense.hidden_size, dense.num_layers, dense.bidirectional)
-    theta = slots[0][0].theta
-    # Each matrix may have a wiring of its own, so the layer starts with one that holds nothing and is given its parts.
-    nothing = Wiring(shapes, [0] * len(shapes), device=theta.device, dtype=theta.dtype)
-    twin = kind(
-        dense.input_size,
-        dense.hidden_size,
-        dense.num_layers,
-        bool(dense.bias),
-        dense.batch_first,
-        dense.dropout,
-        dense.bidirectional,
-        wiring=nothing,
-        owner=False,
-    )
-    for matrix, (wiring, part) in zip(twin.matrices(), slots, strict=True):
-        matrix.attach(wiring, part, owner=part == 0)
-    return _keep_bias(twin, dense)
-
-
-def _one_weight(dense: nn.Module) -> list[Matrix]:
-    weight = dense.weight
-    assert isinstance(weight, Tensor)
-    return [Matrix("", weight)]
+def _named_matrices(dense: nn.Module) -> list[Matrix]:
+    return [_rows_first(name, dense.get_parameter(name)) for name in _named_weights(dense)]
 
 
 def _attention_parameters(dense: nn.MultiheadAttention) -> list[str]:
@@ -124,24 +86,48 @@ def _attention_parameters(dense: nn.MultiheadAttention) -> list[str]:
 
 
 def _attention_matrices(dense: nn.MultiheadAttention) -> list[Matrix]:
-    return [Matrix(*pair) for pair in zip(PROJECTIONS, projection_weights(dense), strict=True)]
+    return [_rows_first(*pair) for pair in zip(PROJECTIONS, projection_weights(dense), strict=True)]
+
+
+def _as_rows(weight: Tensor, n_in: int) -> Tensor:
+    return weight.reshape(-1, n_in)
 
 
 def masked(names: Sequence[str]) -> Kind:
     """Parameters of a module without a sparse layer: dense in every pass."""
+
+    def matrices(module: nn.Module) -> list[Matrix]:
+        found = []
+        for name in names:
+            weight = module.get_parameter(name)
+            n_out, n_in = matrix_of(module, weight.shape)
+            found.append(Matrix(name, weight, n_out, n_in, functools.partial(_as_rows, n_in=n_in)))
+        return found
+
     return Kind(
         parameters=lambda module: names,
-        matrices=lambda module: [Matrix(name, module._parameters[name]) for name in names],
+        matrices=matrices,
         twin=lambda module, slots: mask_parameters(module, names, slots),
+        masked=True,
     )
 
 
-# Exact types: a subclass may use its weight in ways of its own, and is left alone.
+_CONV1D = Kind(_only_weight, _conv1d_matrices, conv1d)
 KINDS: dict[type[nn.Module], Kind] = {
-    nn.Linear: Kind(lambda dense: ["weight"], _one_weight, _linear),
-    nn.Conv1d: Kind(lambda dense: ["weight"], _one_weight, _conv),
-    nn.Conv2d: Kind(lambda dense: ["weight"], _one_weight, _conv),
-    nn.LSTM: Kind(_recurrent_weights, _recurrent_matrices, _recurrent),
-    nn.GRU: Kind(_recurrent_weights, _recurrent_matrices, _recurrent),
+    nn.Linear: Kind(_only_weight, _one_weight, linear),
+    **{dense: Kind(_only_weight, _one_weight, conv) for dense in CONVS},
+    **{dense: Kind(_only_weight, _transposed_matrices, transposed) for dense in TRANSPOSED},
+    **{dense: Kind(_named_weights, _named_matrices, recurrent) for dense in (nn.RNN, nn.LSTM, nn.GRU)},
+    **{dense: Kind(_named_weights, _named_matrices, cell) for dense in (nn.RNNCell, nn.LSTMCell, nn.GRUCell)},
     nn.MultiheadAttention: Kind(_attention_parameters, _attention_matrices, SparseMultiheadAttention),
 }
+
+
+def kind_of(module: nn.Module) -> tuple[type[nn.Module], Kind] | None:
+    """The torch module that this one is, or is a subclass of, and what becomes of it; None if there is no sparse twin."""
+    for base in type(module).__mro__:
+        if base in KINDS:
+            return base, KINDS[base]
+        if is_conv1d(base):
+            return base, _CONV1D
+    return None

@@ -7,11 +7,13 @@ from it. The ledger counts both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from wirebound.nn.part import SparseLayer
 from wirebound.ops.layout import signs_of
@@ -21,15 +23,26 @@ from wirebound.wiring import Wiring
 class _DenseGradient:
     """A dense gradient that is there anyway (``GradientSource``)."""
 
-    def __init__(self, gradient: Tensor) -> None:
-        self.gradient = gradient.flatten(1)
+    def __init__(self, gradient: Tensor) -> None:  # [n_out, n_in]
+        self.gradient = gradient
 
     def block(self, first: int, last: int) -> Tensor:
         return self.gradient[:, first:last]
 
 
+def matrix_of(module: nn.Module, shape: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns of a parameter as part of a wiring.
+
+    The last dimension are the columns, so that experts [experts, out, in] are matrices one below the other; in a
+    convolution all but the first are, as in its sparse twin.
+    """
+    columns = shape[1:] if isinstance(module, _ConvNd) else shape[-1:]
+    n_in = math.prod(columns)
+    return (math.prod(shape) // n_in if n_in else 0), n_in
+
+
 class MaskedParameter(SparseLayer):
-    """One parameter of a module, as part of a wiring: rows are its first dimension, columns all others."""
+    """One parameter of a module, as part of a wiring (``matrix_of``)."""
 
     def __init__(self, shape: Sequence[int], wiring: Wiring, part: int) -> None:
         super().__init__()
@@ -57,11 +70,11 @@ class MaskedParameter(SparseLayer):
         dense = dense.view(self.shape)
         if wiring.watch is not None and dense.requires_grad:
             sources = wiring.watch.setdefault(self.part, [])
-            dense.register_hook(lambda gradient: sources.append(_DenseGradient(gradient)))
+            dense.register_hook(lambda gradient: sources.append(_DenseGradient(gradient.reshape(n_out, n_in))))
         return dense
 
-    def dense_weight(self) -> Tensor:
-        return super().dense_weight().view(self.shape)
+    def arranged(self, matrix: Tensor) -> Tensor:
+        return matrix.view(self.shape)
 
     def extra_repr(self) -> str:
         return f"shape={tuple(self.shape)}, active={self.active}, dense in every pass"

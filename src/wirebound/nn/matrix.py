@@ -1,9 +1,16 @@
-"""``SparseMatrix``: one matrix of a layer that has several."""
+"""``SparseMatrix``: one matrix of a layer that has several, and ``SparseMatrices``, what such layers share."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from wirebound.nn.inputs import settle_bias
 from wirebound.nn.part import SparseLayer
-from wirebound.wiring import Wiring
+from wirebound.wiring import Allocation, LayerShape, Wiring, allocate
 
 
 class SparseMatrix(SparseLayer):
@@ -16,3 +23,71 @@ class SparseMatrix(SparseLayer):
     def extra_repr(self) -> str:
         shape = self.wiring.layers[self.part]
         return f"{shape.n_out}×{shape.n_in}, active={self.active} ({100 * self.active / max(1, shape.possible):.3g} %)"
+
+
+class SparseMatrices(nn.Module):
+    """A layer of several matrices, each a ``SparseMatrix`` under torch's name for it (``weight_…``), with biases
+    (``bias_…``) beside them."""
+
+    matrix_names: list[str]
+
+    def hold(
+        self,
+        shapes: Sequence[LayerShape],
+        bias: bool,
+        *,
+        connectivity: float | None,
+        budget: int | None,
+        allocation: Allocation,
+        seed: int,
+        init: str,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+        wiring: Wiring | None,
+        part: int,
+        owner: bool,
+    ) -> None:
+        """Make the matrices, from ``part`` on of the wiring if there is one; biases start at 0."""
+        if wiring is None:
+            if part:
+                raise ValueError(f"part (={part}) must be 0 where no wiring is given")
+            sizes = [(shape.n_out, shape.n_in) for shape in shapes]
+            counts = allocate([shape.name for shape in shapes], sizes, allocation, connectivity, budget)
+            wiring = Wiring(shapes, counts, seed=seed, init=init, device=device, dtype=dtype)
+        self.matrix_names = []
+        for number, shape in enumerate(shapes):
+            given = wiring.layers[part + number] if part + number < len(wiring.layers) else None
+            if given is None or (given.n_out, given.n_in) != (shape.n_out, shape.n_in):
+                raise ValueError(
+                    f"part {part + number} of the wiring (={given}) must be {shape.n_out}×{shape.n_in} for {shape.name}"
+                )
+            self.matrix_names.append(shape.name)
+            self.add_module(shape.name, SparseMatrix(wiring, part + number, owner=owner and number == 0))
+            if bias:
+                zeros = torch.zeros(shape.n_out, device=wiring.theta.device, dtype=wiring.theta.dtype)
+                self.register_parameter(shape.name.replace("weight", "bias"), nn.Parameter(zeros))
+
+    @property
+    def wiring(self) -> Wiring:
+        """The wiring of all matrices."""
+        return self.matrices()[0].wiring
+
+    def matrices(self) -> list[SparseMatrix]:
+        """All matrices, in torch's order."""
+        return [self.get_submodule(name) for name in self.matrix_names]  # type: ignore[misc]
+
+    def bias_of(self, name: str) -> Tensor | None:
+        """The bias beside a matrix, by the name of the matrix, as a kernel may read it."""
+        bias = self._parameters.get(name.replace("weight", "bias"))
+        if bias is None:
+            return None
+        matrix = cast(SparseMatrix, self._modules[name])
+        return settle_bias(bias, matrix.wiring.theta, matrix.wiring.layers[matrix.part].n_out, self)
+
+    def fill_dense(self, twin: nn.Module) -> None:
+        """Copy weights and biases into the torch layer, which has the same names."""
+        with torch.no_grad():
+            for name, matrix in zip(self.matrix_names, self.matrices(), strict=True):
+                twin.get_parameter(name).copy_(matrix.dense_weight())
+                if (bias := self.bias_of(name)) is not None:
+                    twin.get_parameter(name.replace("weight", "bias")).copy_(bias)

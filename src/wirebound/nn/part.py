@@ -8,6 +8,17 @@ from torch import Tensor, nn
 
 from wirebound.wiring import Wiring
 
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_is_full_backward_hook",
+)
+
 
 class SparseLayer(nn.Module):
     """A layer whose weights are part ``part`` of a wiring.
@@ -35,9 +46,13 @@ class SparseLayer(nn.Module):
         """Connections of this layer now."""
         return self.wiring.layer_active[self.part]
 
+    def arranged(self, matrix: Tensor) -> Tensor:
+        """The matrix [n_out, n_in] as the weight of the torch twin lies: a view of it."""
+        return matrix
+
     def dense_weight(self) -> Tensor:
         """The weights scattered into the dense matrix of the torch twin. Dense by nature."""
-        return self.wiring.layer_dense(self.part)
+        return self.arranged(self.wiring.layer_dense(self.part))
 
     def dense_twin(self) -> nn.Module:
         """The ordinary torch layer with these weights."""
@@ -60,7 +75,14 @@ def wirings(model: nn.Module) -> list[Wiring]:
 
 
 def replace_modules(model: nn.Module, replacement: Mapping[int, nn.Module]) -> nn.Module:
-    """The model with modules replaced wherever it holds them, in place; ``replacement`` goes by ``id``."""
+    """The model with modules replaced wherever it holds them, in place; ``replacement`` goes by ``id``.
+
+    Who listens in on a module from now on listens in on what stands in its place.
+    """
+    for module in list(model.modules()):
+        if id(module) in replacement:
+            for hooks in _HOOKS:  # the very dictionaries: their handles still work
+                replacement[id(module)].__dict__[hooks] = module.__dict__[hooks]
     if id(model) in replacement:
         return replacement[id(model)]
     for module in list(model.modules()):

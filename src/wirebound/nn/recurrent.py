@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from wirebound.nn.inputs import settle_bias, settle_input
-from wirebound.nn.matrix import SparseMatrix
+from wirebound.nn.inputs import settle_input
+from wirebound.nn.matrix import SparseMatrices
 from wirebound.nn.recurrent_pass import Direction, Pass, run_layer
 from wirebound.nn.sequence_lengths import settle_lengths
 from wirebound.ops.recurrence import GATES
-from wirebound.wiring import Allocation, LayerShape, Wiring, allocate
+from wirebound.wiring import Allocation, LayerShape, Wiring
 
 
 def matrix_shapes(
     kind: str, input_size: int, hidden_size: int, num_layers: int = 1, bidirectional: bool = False, prefix: str = ""
 ) -> list[LayerShape]:
-    """The matrices of a recurrent layer (``"lstm"`` or ``"gru"``), by torch's names and in torch's order."""
+    """The matrices of a recurrent layer (``kind`` is a key of ``ops.recurrence.GATES``), by torch's names and in torch's order."""
     rows, directions = GATES[kind] * hidden_size, 2 if bidirectional else 1
     shapes = []
     for layer in range(num_layers):
@@ -32,8 +32,8 @@ def matrix_shapes(
     return shapes
 
 
-class SparseRecurrent(nn.Module):
-    """What ``SparseLSTM`` and ``SparseGRU`` share: all matrices are parts of one wiring, exactly K connections in all.
+class SparseRecurrent(SparseMatrices):
+    """What ``SparseLSTM``, ``SparseGRU`` and ``SparseRNN`` share: all matrices are parts of one wiring, exactly K connections in all.
 
     Args:
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as in torch; ``proj_size`` is
@@ -47,8 +47,8 @@ class SparseRecurrent(nn.Module):
         owner: whether this layer is the one that holds the wiring as a submodule.
     """
 
-    kind: ClassVar[str]
-    dense_class: ClassVar[type[nn.LSTM] | type[nn.GRU]]
+    kind: str  # a key of ops.recurrence.GATES
+    dense_class: ClassVar[type[nn.RNNBase]]
 
     def __init__(
         self,
@@ -85,49 +85,30 @@ class SparseRecurrent(nn.Module):
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
         self.proj_size = 0
-        shapes = matrix_shapes(self.kind, input_size, hidden_size, num_layers, bidirectional)
-        if wiring is None:
-            if part:
-                raise ValueError(f"part (={part}) must be 0 where no wiring is given")
-            sizes = [(shape.n_out, shape.n_in) for shape in shapes]
-            counts = allocate([shape.name for shape in shapes], sizes, allocation, connectivity, budget)
-            wiring = Wiring(shapes, counts, seed=seed, init=init, device=device, dtype=dtype)
-        self.matrix_names: list[str] = []
-        for number, shape in enumerate(shapes):
-            given = wiring.layers[part + number] if part + number < len(wiring.layers) else None
-            if given is None or (given.n_out, given.n_in) != (shape.n_out, shape.n_in):
-                raise ValueError(
-                    f"part {part + number} of the wiring (={given}) must be {shape.n_out}×{shape.n_in} for {shape.name}"
-                )
-            self.matrix_names.append(shape.name)
-            self.add_module(shape.name, SparseMatrix(wiring, part + number, owner=owner and number == 0))
-            if bias:
-                zeros = torch.zeros(shape.n_out, device=wiring.theta.device, dtype=wiring.theta.dtype)
-                self.register_parameter(shape.name.replace("weight", "bias"), nn.Parameter(zeros))
-
-    @property
-    def wiring(self) -> Wiring:
-        """The wiring of all matrices."""
-        return self.matrices()[0].wiring
-
-    def matrices(self) -> list[SparseMatrix]:
-        """All matrices, in torch's order."""
-        return [self.get_submodule(name) for name in self.matrix_names]  # type: ignore[misc]
+        self.hold(
+            matrix_shapes(self.kind, input_size, hidden_size, num_layers, bidirectional),
+            bias,
+            connectivity=connectivity,
+            budget=budget,
+            allocation=allocation,
+            seed=seed,
+            init=init,
+            device=device,
+            dtype=dtype,
+            wiring=wiring,
+            part=part,
+            owner=owner,
+        )
 
     def _directions(self, layer: int) -> list[Direction]:
         each = 2 if self.bidirectional else 1
         names = self.matrix_names[2 * each * layer : 2 * each * (layer + 1)]
         found = []
         for ih, hh in zip(names[::2], names[1::2], strict=True):
-            biases = [self._bias(name.replace("weight", "bias")) for name in (ih, hh)]
+            biases = [self.bias_of(name) for name in (ih, hh)]
             matrices = [self._modules[name] for name in (ih, hh)]
             found.append(Direction(*matrices, *biases))  # type: ignore[arg-type]
         return found
-
-    def _bias(self, name: str) -> Tensor | None:
-        bias = self._parameters.get(name)
-        rows = GATES[self.kind] * self.hidden_size
-        return None if bias is None else settle_bias(bias, self.wiring.theta, rows, self)
 
     def run(
         self, x: Tensor, state: tuple[Tensor | None, ...], lengths: Tensor | None, mask: Tensor | None
@@ -183,31 +164,32 @@ class SparseRecurrent(nn.Module):
     def flatten_parameters(self) -> None:
         """Nothing to do: for programs that call it on torch's layers."""
 
-    def dense_twin(self) -> nn.LSTM | nn.GRU:
+    def dense_twin(self) -> nn.RNNBase:
         """The ordinary torch layer with these weights."""
         theta = self.wiring.theta
-        twin = self.dense_class(
+        twin = cast(Any, self.dense_class)(
             self.input_size,
             self.hidden_size,
             self.num_layers,
-            self.bias,
-            self.batch_first,
-            self.dropout,
-            self.bidirectional,
+            bias=self.bias,
+            batch_first=self.batch_first,
+            dropout=self.dropout,
+            bidirectional=self.bidirectional,
             device=theta.device,
             dtype=theta.dtype,
+            **self._own_options(),
         )
-        with torch.no_grad():
-            for name, matrix in zip(self.matrix_names, self.matrices(), strict=True):
-                twin.get_parameter(name).copy_(matrix.dense_weight())
-                if self.bias:
-                    bias = name.replace("weight", "bias")
-                    twin.get_parameter(bias).copy_(self.get_parameter(bias))
-        return twin
+        self.fill_dense(twin)
+        return cast(nn.RNNBase, twin)
+
+    def _own_options(self) -> dict[str, Any]:
+        """Arguments that only this kind of layer has."""
+        return {}
 
     def extra_repr(self) -> str:
         options = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
         chosen = [f"{name}={getattr(self, name)}" for name, usual in options.items() if getattr(self, name) != usual]
+        chosen += [f"{name}={value!r}" for name, value in self._own_options().items()]
         active = sum(matrix.active for matrix in self.matrices())
         return ", ".join([str(self.input_size), str(self.hidden_size), *chosen, f"active={active}"])
 

@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-import fnmatch
-import functools
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import logging
+import warnings
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
+from wirebound.nn.account import MOST_DENSE, Account, stayed_dense
 from wirebound.nn.attention import leave_fast_paths
-from wirebound.nn.kinds import KINDS, Kind, Matrix, Slot, masked
-from wirebound.nn.part import replace_modules
+from wirebound.nn.candidates import Choice, Pattern, find_candidates
+from wirebound.nn.kinds import Matrix
+from wirebound.nn.part import replace_modules, wirings
 from wirebound.nn.stack import with_runs
+from wirebound.nn.twins import Slot
 from wirebound.ops import philox
 from wirebound.ops.layout import Geometry
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.wiring import Allocation, Constraints, LayerShape, Wiring, allocate
+from wirebound.wiring.budget import whole
 
+_log = logging.getLogger("wirebound")
 SCOPES = ("global", "layer")
 KEEPS = (None, "largest", "random")
-Pattern = str | type[nn.Module] | Callable[[str, nn.Module], bool]
-
-
-@dataclass
-class _Candidate:
-    """A module that becomes sparse, with all the names under which the model holds it."""
-
-    names: list[str]
-    module: nn.Module
-    kind: Kind
-
-    @functools.cached_property
-    def matrices(self) -> list[Matrix]:
-        return self.kind.matrices(self.module)
-
-    @property
-    def shapes(self) -> list[LayerShape]:
-        return [matrix.shape(self.names[0]) for matrix in self.matrices]
 
 
 def sparsify(
@@ -59,8 +45,10 @@ def sparsify(
 ) -> nn.Module:
     """Replace the large matrices of ``model`` by sparse ones, in place, and return it.
 
-    Linear layers, convolutions, LSTMs, GRUs and attention become their sparse twins; all else stays as it is, unless
-    ``include`` names it.
+    Linear layers, convolutions, recurrent layers and cells, and attention become their sparse twins; all else stays as it
+    is, unless ``include`` names it. What became sparse and what stayed dense is said in one line, by the logger
+    ``"wirebound"`` and in ``model.sparsified``; it is a warning if more than half of the weights stayed dense and
+    neither ``include`` nor ``exclude`` said so.
 
     Args:
         model: any module, nested or with shared parts. Under ``torch.device("meta")`` its dense weights never exist;
@@ -71,7 +59,8 @@ def sparsify(
             keeps its own.
         allocation: how the budget is shared out at the start: ``"uniform"``, ``"erdos-renyi"``, ``"equal"``,
             ``"paper"``, or a value for each layer (``wiring/budget.py``).
-        exclude: layers that stay dense: names, patterns such as ``"head.*"``, types, or functions of (name, module).
+        exclude: layers that stay dense: names, patterns such as ``"head.*"``, types, or functions of (name, module). A
+            name or a type stands for a module with all that is in it, the name of a weight for its layer.
         include: if given, only these become sparse. It may also name modules or parameters that have no sparse layer,
             such as ``"embedding.weight"`` or ``nn.Embedding``: those get masked dense storage (``nn/masked.py``).
         keep: ``None`` draws connections and weights anew; ``"largest"`` or ``"random"`` keeps entries of the dense
@@ -85,7 +74,9 @@ def sparsify(
         raise ValueError(f"scope (={scope!r}) must be one of {SCOPES}")
     if keep not in KEEPS:
         raise ValueError(f"keep (={keep!r}) must be one of {KEEPS}")
-    candidates = _candidates(model, _matcher(exclude), None if include is None else _matcher(include))
+    seed = whole("seed", seed)
+    choice = find_candidates(model, exclude, include)
+    candidates = choice.candidates
     matrices = [matrix for candidate in candidates for matrix in candidate.matrices]
     shapes = [shape for candidate in candidates for shape in candidate.shapes]
     counts = allocate(
@@ -97,12 +88,16 @@ def sparsify(
         capacities=None if constraints is None else _capacities(constraints, shapes),
     )
     groups = [list(range(len(shapes)))] if scope == "global" else [[i] for i in range(len(shapes))]
+    others = len(wirings(model))  # of a model that is sparse in part: new wirings draw other numbers
     slots: list[Slot] = []
-    for index, group in enumerate(groups):
-        members = [(matrices[i].weight, shapes[i], counts[i]) for i in group]
+    frozen: list[str] = []
+    for index, group in enumerate(groups, others):
+        members = [(matrices[i], shapes[i], counts[i]) for i in group]
         limits = None if constraints is None else constraints.for_layers([shapes[i] for i in group])
         wiring = _wire(members, keep, init, gain, limits, seed, index, device)
+        frozen += _freeze(wiring, members)
         slots += [(wiring, part) for part in range(len(group))]
+    account = _account(model, choice, frozen, sum(counts))
     replacement: dict[int, nn.Module] = {}
     for candidate in candidates:
         mine, slots = slots[: len(candidate.matrices)], slots[len(candidate.matrices) :]
@@ -110,94 +105,55 @@ def sparsify(
     model = replace_modules(model, replacement)
     _materialise(model, torch.device("cpu" if device is None else device))
     leave_fast_paths(model)
-    return with_runs(model)
+    model = with_runs(model)
+    _say(model, account)
+    return model
 
 
-def _matcher(patterns: Pattern | Iterable[Pattern]) -> Callable[[str, nn.Module], bool]:
-    listed = [patterns] if isinstance(patterns, str | type) or callable(patterns) else list(patterns)
-
-    def matches(name: str, module: nn.Module) -> bool:
-        for pattern in listed:
-            if isinstance(pattern, str):
-                if fnmatch.fnmatchcase(name, pattern):
-                    return True
-            elif isinstance(pattern, type):
-                if isinstance(module, pattern):
-                    return True
-            elif pattern(name, module):
-                return True
-        return False
-
-    return matches
+def _account(model: nn.Module, choice: Choice, frozen: list[str], connections: int) -> Account:
+    taken = [
+        (candidate, candidate.module.get_parameter(name))
+        for candidate in choice.candidates
+        for name in candidate.kind.parameters(candidate.module)
+    ]
+    return Account(
+        matrices=sum(len(candidate.matrices) for candidate in choice.candidates),
+        taken=sum(weight.numel() for _, weight in taken),
+        connections=connections,
+        masked=tuple(shape.name for c in choice.candidates if c.kind.masked for shape in c.shapes),
+        frozen=tuple(frozen),
+        stayed=stayed_dense(model, {id(weight) for _, weight in taken}, choice.excluded, choice.whys),
+    )
 
 
-def _candidates(
-    model: nn.Module,
-    excluded: Callable[[str, nn.Module], bool],
-    included: Callable[[str, nn.Module], bool] | None,
-) -> list[_Candidate]:
-    found: dict[int, _Candidate] = {}
-    inside: list[str] = []  # names of modules found so far that have modules of their own
-    weights: dict[int, tuple[str, int, str]] = {}  # each weight that becomes sparse, and who holds it
-    for name, module in model.named_modules(remove_duplicate=False):
-        if any(name.startswith(f"{above}." if above else "") for above in inside):
-            continue
-        kind = _kind(name, module, excluded, included)
-        if kind is None:
-            continue
-        if id(module) in found:
-            found[id(module)].names.append(name)
-            continue
-        if any(s.possible == 0 for s in _Candidate([name], module, kind).shapes):
-            continue
-        found[id(module)] = _Candidate([name], module, kind)
-        for parameter in kind.parameters(module):
-            weight = module.get_parameter(parameter)
-            if id(weight) in weights:
-                raise ValueError(
-                    f"the weight of {name!r} is also that of {weights[id(weight)][0]!r}: exclude both, or share the module"
-                )
-            holder, _, own = parameter.rpartition(".")
-            weights[id(weight)] = (name, id(module.get_submodule(holder)), own)
-        if module._modules:
-            inside.append(name)
-    if not found:
-        kinds = ", ".join(f"nn.{kind.__name__}" for kind in KINDS)
-        raise ValueError(f"model (={type(model).__name__}) has nothing to sparsify: none of {kinds} that is not excluded")
-    for name, module in model.named_modules():
-        for own, parameter in module._parameters.items():
-            held = weights.get(id(parameter))
-            if held is not None and held[1:] != (id(module), own):
-                raise ValueError(f"the weight of {held[0]!r} is tied to {name!r}, which stays dense")
-    return list(found.values())
+def _say(model: nn.Module, account: Account) -> None:
+    model.__dict__["sparsified"] = str(account)
+    _log.info("sparsify: %s", account)
+    if account.dense_share > MOST_DENSE:
+        warnings.warn(
+            f"{account.dense_share:.0%} of the weights stayed dense: {account}. Name modules in include= to have them "
+            "masked too, or in exclude= if they are to stay dense",
+            stacklevel=3,
+        )
 
 
-def _kind(
-    name: str,
-    module: nn.Module,
-    excluded: Callable[[str, nn.Module], bool],
-    included: Callable[[str, nn.Module], bool] | None,
-) -> Kind | None:
-    """What a module becomes, or None if it stays as it is."""
-    kind = KINDS.get(type(module))
-    if kind is not None:
-        wanted = not excluded(name, module) and (included is None or included(name, module))
-        return kind if wanted else None
-    if included is None:
-        return None
-    named = []
-    for parameter, value in module._parameters.items():
-        if value is None or value.dim() < 2:
-            continue
-        # The module was named, or the parameter; a function or a type sees the module.
-        names = [name, f"{name}.{parameter}" if name else parameter]
-        if any(included(n, module) for n in names) and not any(excluded(n, module) for n in names):
-            named.append(parameter)
-    return masked(named) if named else None
+def _freeze(wiring: Wiring, members: list[tuple[Matrix, LayerShape, int]]) -> list[str]:
+    """Weights that were not trained are not trained now, if they are all that a wiring has; their names."""
+    frozen = [shape.name for matrix, shape, _ in members if not matrix.weight.requires_grad]
+    if len(frozen) == len(members):
+        wiring.theta.requires_grad_(False)
+        return frozen
+    if frozen:
+        warnings.warn(
+            f"the weights of {', '.join(map(repr, frozen))} had requires_grad=False, but share a budget with others and "
+            "are trained with them from now on: exclude them, or give each layer a budget of its own by scope='layer'",
+            stacklevel=3,
+        )
+    return []
 
 
 def _wire(
-    members: list[tuple[Tensor, LayerShape, int]],
+    members: list[tuple[Matrix, LayerShape, int]],
     keep: str | None,
     init: str,
     gain: float,
@@ -206,14 +162,14 @@ def _wire(
     index: int,
     device: torch.device | str | None,
 ) -> Wiring:
-    first = members[0][0]
-    for weight, shape, _ in members:
-        if weight.dtype is not first.dtype:
+    first = members[0][0].weight
+    for matrix, shape, _ in members:
+        if matrix.weight.dtype is not first.dtype:
             raise ValueError(
-                f"the layers of one budget must have one dtype: {shape.name!r} has {weight.dtype}, "
+                f"the layers of one budget must have one dtype: {shape.name!r} has {matrix.weight.dtype}, "
                 f"{members[0][1].name!r} has {first.dtype}"
             )
-    on_meta = any(weight.is_meta for weight, _, _ in members)
+    on_meta = any(matrix.weight.is_meta for matrix, _, _ in members)
     shapes, counts = [shape for _, shape, _ in members], [count for _, _, count in members]
     if keep is None:
         target = torch.device("cpu" if device is None else device) if on_meta else first.device
@@ -232,8 +188,8 @@ def _wire(
         raise ValueError(f"keep (={keep!r}) needs the dense weights of the model, but they are on the meta device")
     geometry = Geometry(tuple(s.n_out for s in shapes), tuple(s.n_in for s in shapes))
     positions, weights = [], []
-    for part, (weight, _, count) in enumerate(members):
-        dense = weight.detach().flatten(1).t().reshape(-1)  # input-major, as positions count
+    for part, (matrix, _, count) in enumerate(members):
+        dense = matrix.arrange(matrix.weight.detach()).t().reshape(-1)  # input-major, as positions count
         chosen = _kept(dense, count, keep, seed, index, part)
         positions.append(geometry.position_start[part] + chosen)
         weights.append(dense[chosen])

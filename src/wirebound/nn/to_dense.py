@@ -18,6 +18,7 @@ def to_dense(model: nn.Module) -> nn.Module:
     Dense by nature: it allocates every matrix in full.
     """
     model = restore_fast_paths(unmask_parameters(without_runs(copy.deepcopy(model))))
+    model.__dict__.pop("sparsified", None)
     return replace_modules(model, _twins(model))
 
 

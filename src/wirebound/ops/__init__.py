@@ -27,6 +27,7 @@ from wirebound.ops import (
     reference_rewire,
     reference_step,
     reference_update,
+    simple_recurrent,
 )
 from wirebound.ops.faults import DORMANT, raise_fault
 from wirebound.ops.layout import Geometry, LayerIndex
@@ -172,13 +173,17 @@ def conv2d_backward(
 
 
 def recurrent_forward(cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, keep: bool) -> Kept:
-    """One direction of an LSTM or GRU layer over [steps, batch, n_in]: fills ``y``; the last states, and what
-    the backward pass needs if ``keep``."""
-    if uses_native(cell.theta_ih):
-        return native_recurrent.recurrent_forward(cell, x, h_0, c_0, y, keep)
-    _require_active(cell.theta_ih, cell.index_ih)
-    _require_active(cell.theta_hh, cell.index_hh)
-    return reference_recurrent.recurrent_forward(cell, x, h_0, c_0, y, keep)
+    """One direction of a recurrent layer over [steps, batch, n_in]: fills ``y``; the last states, and what the backward
+    pass needs if ``keep``."""
+    on_kernels = uses_native(cell.theta_ih)
+    if not on_kernels:
+        _require_active(cell.theta_ih, cell.index_ih)
+        _require_active(cell.theta_hh, cell.index_hh)
+    if cell.kind in simple_recurrent.KINDS:
+        products = native if on_kernels else reference_linear
+        return simple_recurrent.recurrent_forward(products, cell, x, h_0, y, keep)
+    implementation = native_recurrent if on_kernels else reference_recurrent
+    return implementation.recurrent_forward(cell, x, h_0, c_0, y, keep)
 
 
 def recurrent_backward(
@@ -194,6 +199,9 @@ def recurrent_backward(
     watched: bool,
 ) -> RecurrentGradients:
     """All gradients of such a pass, by backpropagation through time."""
+    if cell.kind in simple_recurrent.KINDS:
+        products = native if uses_native(cell.theta_ih) else reference_linear
+        return simple_recurrent.recurrent_backward(products, cell, x, h_0, kept, dy, dh_n, need_dx, watched)
     implementation = native_recurrent if uses_native(cell.theta_ih) else reference_recurrent
     return implementation.recurrent_backward(cell, x, h_0, c_0, kept, dy, dh_n, dc_n, need_dx, watched)
 

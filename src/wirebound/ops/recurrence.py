@@ -8,6 +8,8 @@ LSTM, gates in torch's order:          GRU:
     c ← f ⊙ c + i ⊙ g
     h ← o ⊙ tanh(c)                    Each product has its bias.
 
+RNN, φ being tanh ("rnn_tanh") or max(0, ·) ("rnn_relu"):  h ← φ(W_ih x + W_hh h)
+
 All sequences are [time, batch, features] tensors with any strides.
 """
 
@@ -16,11 +18,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from wirebound.ops.layout import LayerIndex
 
-GATES = {"lstm": 4, "gru": 3}
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,17 @@ class Recurrence:
     @property
     def rows(self) -> int:
         return GATES[self.kind] * self.hidden
+
+    def order(self, steps: int) -> range:
+        """The steps in the order in which they are taken."""
+        return range(steps - 1, -1, -1) if self.reverse else range(steps)
+
+    def running(self, x: Tensor) -> Tensor | None:
+        """Whether each sequence runs in each step, [steps, batch, 1]; None: all do."""
+        if self.lengths is None:
+            return None
+        steps = torch.arange(x.shape[0], device=x.device)
+        return (steps[:, None] < self.lengths.to(x.device)).unsqueeze(2)
 
 
 class Kept(NamedTuple):

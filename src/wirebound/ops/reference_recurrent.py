@@ -13,29 +13,17 @@ from wirebound.ops.recurrence import Kept, Recurrence, RecurrentGradients, Watch
 from wirebound.ops.reference_linear import linear_backward, linear_forward
 
 
-def _order(cell: Recurrence, steps: int) -> range:
-    return range(steps - 1, -1, -1) if cell.reverse else range(steps)
-
-
-def _running(cell: Recurrence, x: Tensor) -> Tensor | None:
-    """Whether each sequence runs in each step, [steps, batch, 1]; None: all do."""
-    if cell.lengths is None:
-        return None
-    steps = torch.arange(x.shape[0], device=x.device)
-    return (steps[:, None] < cell.lengths.to(x.device)).unsqueeze(2)
-
-
 def recurrent_forward(cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, keep: bool) -> Kept:
     """Fills ``y`` [steps, batch, hidden]. ``h_0`` and ``c_0`` are [batch, hidden]; ``c_0`` is the LSTM's alone."""
     steps, batch, n_in = x.shape
-    running = _running(cell, x)
+    running = cell.running(x)
     from_x = linear_forward(x.reshape(-1, n_in), cell.theta_ih, cell.index_ih, cell.rows, cell.bias_ih)
     from_x = from_x.view(steps, batch, cell.rows)
     gates = x.new_empty(steps if keep else 0, batch, 4 * cell.hidden)
     h_before = x.new_empty(steps if keep else 0, batch, cell.hidden)
     c_before = None if c_0 is None else torch.empty_like(h_before)
     h, c = h_0, c_0
-    for t in _order(cell, steps):
+    for t in cell.order(steps):
         from_h = linear_forward(h, cell.theta_hh, cell.index_hh, cell.rows, cell.bias_hh)
         if c is not None:
             i, f, g, o = (from_x[t] + from_h).chunk(4, 1)
@@ -99,13 +87,13 @@ def recurrent_backward(
 ) -> RecurrentGradients:
     """All gradients, from what the forward pass kept; a gradient that is None is 0."""
     steps, batch, n_in = x.shape
-    running = _running(cell, x)
+    running = cell.running(x)
     from_x = x.new_zeros(steps, batch, cell.rows)
     from_h = from_x if c_0 is not None else torch.zeros_like(from_x)
     dh = torch.zeros_like(h_0) if dh_n is None else dh_n
     dc = None if c_0 is None else torch.zeros_like(c_0) if dc_n is None else dc_n
     past: Tensor | None
-    for t in reversed(_order(cell, steps)):
+    for t in reversed(cell.order(steps)):
         total = dh if dy is None else dh + dy[t]
         if dc is not None:
             gates_x, gates_h, past, new_dc = _lstm_step(kept, t, total, dc)

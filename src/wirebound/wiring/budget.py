@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import numbers
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Shape: TypeAlias = tuple[int, int]  # rows (outputs), columns (inputs)
 Allocation: TypeAlias = "str | Sequence[float] | Mapping[str, float]"
@@ -18,6 +20,16 @@ PAPER_MULTIPLIERS: dict[tuple[Shape, ...], tuple[float, ...]] = {
 }
 
 
+def whole(name: str, value: Any) -> int:
+    """A whole number of any type that is one, NumPy's too."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} (={value!r}) must be a whole number") from None
+
+
 def settle_budget(connectivity: float | None, budget: int | None, possible: int) -> int:
     """The number of connections that was asked for, by share or by count."""
     if (connectivity is None) == (budget is None):
@@ -25,16 +37,16 @@ def settle_budget(connectivity: float | None, budget: int | None, possible: int)
             f"exactly one of connectivity (={connectivity}) and budget (={budget}) must be given"
         )
     if connectivity is not None:
+        if isinstance(connectivity, bool) or not isinstance(connectivity, numbers.Real):
+            raise ValueError(f"connectivity (={connectivity!r}) must be a number in (0, 1]")
         if not (0 < connectivity <= 1):
             raise ValueError(f"connectivity (={connectivity}) must be in (0, 1]")
-        budget = round(connectivity * possible)
+        budget = round(float(connectivity) * possible)
         if budget < 1:
             raise ValueError(
                 f"connectivity (={connectivity}) of {possible} possible connections must leave at least one"
             )
-    assert budget is not None
-    if isinstance(budget, bool) or not isinstance(budget, int):
-        raise ValueError(f"budget (={budget!r}) must be a whole number of connections")
+    budget = whole("budget", budget)
     if not 1 <= budget <= possible:
         raise ValueError(f"budget (={budget}) must be in [1, {possible}], the number of possible connections")
     return budget
@@ -134,7 +146,7 @@ def allocate(
     """Connections of each layer at the start.
 
     ``allocation`` is the name of a rule, or one value for each layer (a list, or a mapping from layer name): counts
-    if they are whole numbers (type int), connectivities in (0, 1] if they are floats. Given values alone set the
+    if they are whole numbers (of an integer type), connectivities in (0, 1] if they are floats. Given values alone set the
     budget; together with a connectivity or a budget, given connectivities are proportions of it. ``capacities`` are what
     layers have room for, if that is less than their possible connections (``Constraints.capacity``).
     """
@@ -148,8 +160,8 @@ def allocate(
         return apportion(RULES[allocation](shapes), capacities, total)
 
     values = _values(names, allocation)
-    if all(isinstance(value, int) for value in values):
-        counts = [int(value) for value in values]
+    if all(isinstance(value, numbers.Integral) for value in values):
+        counts = [whole(f"allocation of layer {name!r}", value) for name, value in zip(names, values, strict=True)]
         for name, count, capacity in zip(names, counts, capacities, strict=True):
             if not 0 <= count <= capacity:
                 raise ValueError(f"allocation of layer {name!r} (={count}) must be in [0, {capacity}]")
@@ -161,9 +173,9 @@ def allocate(
             raise ValueError(f"allocation adds up to {total} connections, but the budget is {asked}")
         return counts
     for name, value in zip(names, values, strict=True):
-        if not 0 < value <= 1:
-            raise ValueError(f"allocation of layer {name!r} (={value}) must be a connectivity in (0, 1]")
-    weights = [value * size for value, size in zip(values, sizes, strict=True)]
+        if not isinstance(value, numbers.Real) or not 0 < value <= 1:
+            raise ValueError(f"allocation of layer {name!r} (={value!r}) must be a connectivity in (0, 1]")
+    weights = [float(value) * size for value, size in zip(values, sizes, strict=True)]
     if (connectivity, budget) == (None, None):
         return [max(1, round(weight)) if size else 0 for weight, size in zip(weights, sizes, strict=True)]
     return apportion(weights, capacities, settle_budget(connectivity, budget, possible))

@@ -19,6 +19,7 @@ from torch import Tensor
 from wirebound import ops
 from wirebound.ops.layout import Geometry, rows_of
 from wirebound.ops.philox import Stream, stream_of
+from wirebound.wiring.budget import whole
 
 if TYPE_CHECKING:
     from wirebound.wiring.wiring import LayerShape
@@ -71,11 +72,14 @@ class Constraints:
         return min(layer.n_out * fan_in, layer.n_in * fan_out)
 
 
-def _of(name: str, cap: Cap, layer: LayerShape) -> int | None:
-    value = cap.get(layer.name) if isinstance(cap, Mapping) else cap
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ValueError(f"{name} of layer {layer.name!r} (={value!r}) must be a whole number >= 1")
-    return value
+def _of(name: str, given: Cap, layer: LayerShape) -> int | None:
+    value = given.get(layer.name) if isinstance(given, Mapping) else given
+    if value is None:
+        return None
+    cap = whole(f"{name} of layer {layer.name!r}", value)
+    if cap < 1:
+        raise ValueError(f"{name} of layer {layer.name!r} (={cap}) must be a whole number >= 1")
+    return cap
 
 
 def settle_caps(constraints: Constraints | None, layers: Sequence[LayerShape]) -> Tensor | None:

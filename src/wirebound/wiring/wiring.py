@@ -24,6 +24,7 @@ from wirebound.ops import philox
 from wirebound.ops.faults import WiringError
 from wirebound.ops.layout import Geometry, LayerIndex, rows_of
 from wirebound.wiring import init as initial
+from wirebound.wiring.budget import whole
 from wirebound.wiring.constraints import Constraints, require_room, settle_caps, settle_signs
 from wirebound.wiring.draw import draw_first, draw_newborns, fault_of_newborns
 from wirebound.wiring.fault import find_fault, index_fault
@@ -112,6 +113,7 @@ class Wiring(nn.Module):
         constraints: Constraints | None = None,
     ) -> None:
         super().__init__()
+        seed = whole("seed", seed)
         if not 0 <= seed < 1 << 63:
             raise ValueError(f"seed (={seed}) must be in [0, 2^63)")
         if not 0 <= index < philox.MAX_WIRINGS:
