@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from wirebound.methods.method import Method
 from wirebound.nn.masked import MaskedParameter
-from wirebound.nn.part import sparse_layers, wirings
+from wirebound.nn.part import SparseLayer, sparse_layers, wirings
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,10 @@ class Ledger:
 
 def _size(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.numel() * tensor.element_size()
+
+
+def _dense_bytes(layer: SparseLayer) -> int:
+    return layer.wiring.layers[layer.part].possible * layer.wiring.theta.element_size()
 
 
 def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
@@ -95,5 +99,10 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
     if masked:
         note = "of masked parameters, made in every pass: dense by nature, weight and gradient"
         entries.append(Entry("dense weights in a pass", 2 * sum(layer.dense_bytes for layer in masked), note))
+    made = [layer for _, layer in sparse_layers(model) if layer.made_dense]
+    if made:
+        times, so_far = sum(s.made_dense for s in made), sum(s.made_dense * _dense_bytes(s) for s in made)
+        note = f"for code that computes with layer.weight: {times:,} times so far, {so_far:,} B in all"
+        entries.append(Entry("dense weights on demand", sum(map(_dense_bytes, made)), note))
     add("buffers", list(buffers), "running statistics and the like")
     return Ledger(tuple(entries), sum(w.budget for w in found))

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.part import SparseLayer
+from wirebound.nn.trace import one_node, tracing
+from wirebound.nn.weight import lazy_weight
 from wirebound.wiring import Wiring
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
@@ -75,6 +77,15 @@ class SparseMultiheadAttention(nn.Module):
             self.register_parameter(name, start)
         self.train(dense.training)
 
+    @property
+    def in_proj_weight(self) -> Tensor | None:
+        """As torch has it: the first three projections in one matrix, if their inputs are of one size."""
+        if not self.kdim == self.vdim == self.embed_dim:
+            return None
+        layers = [self.q_proj, self.k_proj, self.v_proj]
+        return torch.cat([s.weight for s in layers]) if tracing() else lazy_weight(layers, lambda matrix: matrix)
+
+    @one_node
     def forward(
         self,
         query: Tensor,
@@ -112,7 +123,7 @@ class SparseMultiheadAttention(nn.Module):
         if need_weights:
             scores = (q * math.sqrt(1.0 / self.head_dim)) @ k.transpose(-2, -1)
             scores = scores if mask is None else scores + mask
-            weights = F.dropout(scores.softmax(-1), dropout)
+            weights = F.dropout(scores.softmax(-1), self.dropout, self.training)
             heads = weights @ v
         else:
             heads = F.scaled_dot_product_attention(q, k, v, mask, dropout)

@@ -14,6 +14,7 @@ from wirebound.nn.inputs import settle_input
 from wirebound.nn.matrix import SparseMatrices, SparseMatrix
 from wirebound.nn.recurrent_pass import Direction, Pass, run_layer
 from wirebound.nn.rnn import simple_kind
+from wirebound.nn.trace import cell_by_operators, one_node, recorded
 from wirebound.ops.recurrence import GATES
 from wirebound.wiring import Allocation, LayerShape, Wiring
 
@@ -80,6 +81,8 @@ class SparseCell(SparseMatrices):
 
     def run(self, x: Tensor, state: tuple[Tensor | None, ...]) -> list[Tensor]:
         """The states after one step; ``state`` has as many tensors as the kind has states, or None for zeros."""
+        if recorded(x):
+            return cell_by_operators(self, x, state)
         theta = self.wiring.theta
         x = settle_input(x, theta, self)
         if x.dim() not in (1, 2):
@@ -126,6 +129,7 @@ class SparseLSTMCell(SparseCell):
     kind = "lstm"
     dense_class = nn.LSTMCell
 
+    @one_node
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """(h, c) after one step, as ``nn.LSTMCell``."""
         if hx is not None and (not isinstance(hx, tuple | list) or len(hx) != 2):
@@ -140,6 +144,7 @@ class SparseGRUCell(SparseCell):
     kind = "gru"
     dense_class = nn.GRUCell
 
+    @one_node
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """h after one step, as ``nn.GRUCell``."""
         return self.run(input, (hx,))[0]
@@ -164,6 +169,7 @@ class SparseRNNCell(SparseCell):
     def _own_options(self) -> dict[str, Any]:
         return {"nonlinearity": self.nonlinearity}
 
+    @one_node
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """h after one step, as ``nn.RNNCell``."""
         return self.run(input, (hx,))[0]

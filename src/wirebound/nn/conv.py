@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from wirebound import ops
 from wirebound.nn.inputs import settle_bias, settle_gradient, settle_input
 from wirebound.nn.part import SparseLayer
+from wirebound.nn.trace import conv_by_operators, recorded
 from wirebound.nn.window import Sizes, settle_window
 from wirebound.ops import Window
 from wirebound.ops.faults import DormantThetaError
@@ -134,6 +135,8 @@ class _SparseConvNd(SparseLayer):
         self.attach(wiring, part, owner=owner)
 
     def forward(self, x: Tensor) -> Tensor:
+        if recorded(x):
+            return cast(Tensor, conv_by_operators(self, x))
         theta = self.fast_wiring.layer_theta(self.part)
         x = settle_input(x, theta, self)
         bias = None if self.bias is None else settle_bias(self.bias, theta, self.out_channels, self)

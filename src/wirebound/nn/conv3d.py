@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from wirebound.nn.conv import _MODES, PaddingMode
 from wirebound.nn.conv_padded import PaddedConv
+from wirebound.nn.trace import one_node, recorded, volume_by_operators
 from wirebound.nn.window import Sizes, same_margins, sizes
 
 
@@ -56,7 +57,10 @@ class SparseConv3d(PaddedConv):
             raise ValueError(f"padding (={padding!r}) must be numbers, 'same' or 'valid'")
         self._margins = tuple(size for pair in reversed(ends) for size in pair)
 
+    @one_node
     def forward(self, x: Tensor) -> Tensor:
+        if recorded(x):
+            return volume_by_operators(self, x)
         inputs = self.batched(x)
         if any(self._margins):
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode

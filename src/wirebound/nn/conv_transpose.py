@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wirebound.nn.conv_padded import PaddedConv
+from wirebound.nn.part import SparseLayer
+from wirebound.nn.trace import one_node, recorded, transposed_by_operators
 from wirebound.nn.window import Sizes, sizes
 
 
@@ -64,10 +66,13 @@ class SparseConvTransposeNd(PaddedConv):
                     f"(={dilation!r})"
                 )
 
+    @one_node
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """As torch's layer: ``output_size`` chooses among the sizes that the stride leaves open."""
+        if recorded(input):
+            return transposed_by_operators(self, input, self._extra(input, output_size))
         x = self.batched(input)
-        extra = self.output_padding if output_size is None else self._extra(x, output_size)
+        extra = self._extra(x, output_size)
         axes = list(range(2, 2 + self.dimensions))
         stretched = x.flip(axes)
         if any(step > 1 for step in self.stride):
@@ -82,13 +87,15 @@ class SparseConvTransposeNd(PaddedConv):
         y = self.convolve(F.pad(stretched, margins) if any(margins) else stretched).flip(axes)
         return y if input.dim() == self.dimensions + 2 else y.squeeze(0)
 
-    def _extra(self, x: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
-        """The output padding that leads to this size."""
+    def _extra(self, x: Tensor, output_size: Sequence[int] | None) -> tuple[int, ...]:
+        """The output padding, or the one that leads to this size."""
+        if output_size is None:
+            return self.output_padding
         wanted = tuple(output_size)[-self.dimensions :]
         reach = [(size - 1) * gap + 1 for size, gap in zip(self.kernel_size, self.dilation, strict=True)]
         least = [
             (size - 1) * step - 2 * around + seen
-            for size, step, around, seen in zip(x.shape[2:], self.stride, self.padding, reach, strict=True)
+            for size, step, around, seen in zip(x.shape[-self.dimensions :], self.stride, self.padding, reach, strict=True)
         ]
         most = [size + step - 1 for size, step in zip(least, self.stride, strict=True)]
         fits = len(wanted) == self.dimensions and all(
@@ -98,8 +105,12 @@ class SparseConvTransposeNd(PaddedConv):
             raise ValueError(f"output_size (={list(output_size)}) must be between {least} and {most} for this input")
         return tuple(size - low for size, low in zip(wanted, least, strict=True))
 
+    @SparseLayer.weight.getter  # type: ignore[attr-defined, untyped-decorator]
+    def weight(self) -> Tensor:
+        """As in other layers; with several groups it is made at once, since no view of the matrix has torch's order."""
+        return super().weight if self.groups == 1 else self.plain_weight()
+
     def arranged(self, matrix: Tensor) -> Tensor:
-        """As in other layers; with several groups a copy, since no view has torch's order."""
         ins, outs = self.in_channels // self.groups, self.out_channels // self.groups
         return matrix.view(self.groups, outs, ins, *self.kernel_size).transpose(1, 2).flatten(0, 1)
 

@@ -14,6 +14,7 @@ from wirebound import ops
 from wirebound.nn.inputs import settle_bias, settle_gradient, settle_input
 from wirebound.nn.node import direct, transforms_active
 from wirebound.nn.part import SparseLayer
+from wirebound.nn.trace import linear_by_operators, recorded
 from wirebound.ops.faults import DormantThetaError
 from wirebound.wiring import Constraints, LayerShape, Wiring, settle_budget
 
@@ -101,6 +102,8 @@ class SparseLinear(SparseLayer):
         self.attach(wiring, part, owner=owner)
 
     def forward(self, x: Tensor) -> Tensor:
+        if recorded(x):
+            return cast(Tensor, linear_by_operators(self, x))
         theta = self.fast_wiring.layer_theta(self.part)
         x = settle_input(x, theta, self)
         shape = x.shape

@@ -16,18 +16,10 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from wirebound.nn.part import SparseLayer
+from wirebound.nn.trace import tracing
+from wirebound.nn.weight import DenseGradient
 from wirebound.ops.layout import signs_of
 from wirebound.wiring import Wiring
-
-
-class _DenseGradient:
-    """A dense gradient that is there anyway (``GradientSource``)."""
-
-    def __init__(self, gradient: Tensor) -> None:  # [n_out, n_in]
-        self.gradient = gradient
-
-    def block(self, first: int, last: int) -> Tensor:
-        return self.gradient[:, first:last]
 
 
 def matrix_of(module: nn.Module, shape: Sequence[int]) -> tuple[int, int]:
@@ -56,6 +48,8 @@ class MaskedParameter(SparseLayer):
 
     def forward(self) -> Tensor:
         """The dense weight, from which gradients flow to θ at the active positions."""
+        if tracing():
+            return self.plain_weight()
         wiring = self.wiring
         n_out, n_in = wiring.layers[self.part].n_out, wiring.layers[self.part].n_in
         index, theta = wiring.layer_index(self.part), wiring.layer_theta(self.part)
@@ -70,7 +64,7 @@ class MaskedParameter(SparseLayer):
         dense = dense.view(self.shape)
         if wiring.watch is not None and dense.requires_grad:
             sources = wiring.watch.setdefault(self.part, [])
-            dense.register_hook(lambda gradient: sources.append(_DenseGradient(gradient.reshape(n_out, n_in))))
+            dense.register_hook(lambda gradient: sources.append(DenseGradient(gradient.reshape(n_out, n_in))))
         return dense
 
     def arranged(self, matrix: Tensor) -> Tensor:

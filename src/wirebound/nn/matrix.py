@@ -3,22 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from wirebound.nn.inputs import settle_bias
 from wirebound.nn.part import SparseLayer
+from wirebound.nn.weight import refuse
 from wirebound.wiring import Allocation, LayerShape, Wiring, allocate
 
 
 class SparseMatrix(SparseLayer):
-    """A part of a wiring without a forward of its own: the layer that holds it knows what to do with it."""
+    """A part of a wiring without a forward of its own: the layer that holds it knows what to do with it.
+
+    Where torch has a parameter, ``lstm.weight_ih_l0``, a sparse layer has this module: what it is asked as a tensor, its
+    ``weight`` answers.
+    """
 
     def __init__(self, wiring: Wiring, part: int, *, owner: bool) -> None:
         super().__init__()
         self.attach(wiring, part, owner=owner)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_") or not hasattr(Tensor, name):
+                raise
+        return getattr(self.weight, name)
+
+    @property
+    def data(self) -> Tensor:
+        return self.weight.data
+
+    @data.setter
+    def data(self, value: Any) -> NoReturn:
+        refuse("data")
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = tree_map_only(SparseMatrix, lambda matrix: matrix.weight, (args, kwargs or {}))
+        return func(*args, **kwargs)
 
     def extra_repr(self) -> str:
         shape = self.wiring.layers[self.part]
@@ -66,6 +93,11 @@ class SparseMatrices(nn.Module):
             if bias:
                 zeros = torch.zeros(shape.n_out, device=wiring.theta.device, dtype=wiring.theta.dtype)
                 self.register_parameter(shape.name.replace("weight", "bias"), nn.Parameter(zeros))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Tensor) and name in self.__dict__.get("matrix_names", ()):
+            refuse(f"layer.{name} = …")
+        super().__setattr__(name, value)
 
     @property
     def wiring(self) -> Wiring:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
 
 from torch import Tensor, nn
 
+from wirebound.nn.node import transforms_active
+from wirebound.nn.trace import plain_matrix, tracing
+from wirebound.nn.weight import lazy_weight, refuse
 from wirebound.wiring import Wiring
 
 _HOOKS = (
@@ -30,6 +35,7 @@ class SparseLayer(nn.Module):
     wiring: Wiring
     fast_wiring: Wiring
     part: int
+    made_dense = 0  # how often its weight was made dense, by whoever computed with it
 
     def attach(self, wiring: Wiring, part: int, *, owner: bool) -> None:
         self.part = part
@@ -50,6 +56,24 @@ class SparseLayer(nn.Module):
         """The matrix [n_out, n_in] as the weight of the torch twin lies: a view of it."""
         return matrix
 
+    @property
+    def weight(self) -> Tensor:
+        """The weight as the torch twin has it: made only when someone computes with it (``nn/weight.py``)."""
+        return self.plain_weight() if tracing() or transforms_active() else lazy_weight([self], self.arranged)
+
+    @weight.setter
+    def weight(self, value: Any) -> NoReturn:
+        refuse("layer.weight = …")
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        if name == "weight":  # how nn.Module assigns a Parameter
+            refuse("layer.weight = …")
+        super().register_parameter(name, param)
+
+    def plain_weight(self) -> Tensor:
+        """The weight by torch operators, dense, for whoever records them (``nn/trace.py``)."""
+        return self.arranged(plain_matrix(self.fast_wiring, self.part))
+
     def dense_weight(self) -> Tensor:
         """The weights scattered into the dense matrix of the torch twin. Dense by nature."""
         return self.arranged(self.wiring.layer_dense(self.part))
@@ -57,6 +81,31 @@ class SparseLayer(nn.Module):
     def dense_twin(self) -> nn.Module:
         """The ordinary torch layer with these weights."""
         raise TypeError(f"{type(self).__name__} has no dense twin")
+
+    # What torch's tools do to each module of a model
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        raise RuntimeError(
+            f"torch.jit.script cannot compile {type(self).__name__}: script wb.to_dense(model), or use torch.jit.trace"
+        )
+
+    @property
+    def qconfig(self) -> Any:
+        """The setting of torch.ao.quantization for this layer, which it does not follow."""
+        return self.__dict__.get("qconfig")
+
+    @qconfig.setter
+    def qconfig(self, value: Any) -> None:
+        self.__dict__["qconfig"] = value
+        warnings.warn(
+            "torch.ao.quantization leaves sparse layers as they are: quantise wb.to_dense(model) instead, or write int8 "
+            "weights with wirebound.export.to_c",
+            stacklevel=2,
+        )
+
+    @qconfig.deleter
+    def qconfig(self) -> None:
+        self.__dict__.pop("qconfig", None)
 
 
 def sparse_layers(model: nn.Module) -> Iterator[tuple[str, SparseLayer]]:

@@ -14,6 +14,7 @@ from wirebound.nn.inputs import settle_input
 from wirebound.nn.matrix import SparseMatrices
 from wirebound.nn.recurrent_pass import Direction, Pass, run_layer
 from wirebound.nn.sequence_lengths import settle_lengths
+from wirebound.nn.trace import one_node, recorded, recurrent_by_operators
 from wirebound.ops.recurrence import GATES
 from wirebound.wiring import Allocation, LayerShape, Wiring
 
@@ -116,6 +117,8 @@ class SparseRecurrent(SparseMatrices):
         """Output and last states; ``state`` has as many tensors as the kind has states, or None for zeros."""
         if isinstance(x, PackedSequence):
             raise TypeError("a PackedSequence is not taken: give the padded tensor, and lengths= beside it")
+        if recorded(x):
+            return recurrent_by_operators(self, x, state, lengths, mask)
         theta = self.wiring.theta
         x = settle_input(x, theta, self)
         if x.dim() not in (2, 3):
@@ -200,6 +203,7 @@ class SparseLSTM(SparseRecurrent):
     kind = "lstm"
     dense_class = nn.LSTM
 
+    @one_node
     def forward(
         self,
         x: Tensor,
@@ -225,6 +229,7 @@ class SparseGRU(SparseRecurrent):
     kind = "gru"
     dense_class = nn.GRU
 
+    @one_node
     def forward(
         self,
         x: Tensor,

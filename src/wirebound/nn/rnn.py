@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from wirebound.nn.recurrent import SparseRecurrent
+from wirebound.nn.trace import one_node
 
 NONLINEARITIES = ("tanh", "relu")
 
@@ -47,6 +48,7 @@ class SparseRNN(SparseRecurrent):
     def _own_options(self) -> dict[str, Any]:
         return {"nonlinearity": self.nonlinearity}
 
+    @one_node
     def forward(
         self,
         x: Tensor,

@@ -18,6 +18,7 @@ from wirebound import ops
 from wirebound.nn.inputs import settle_gradient
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.node import direct, transforms_active
+from wirebound.nn.trace import watched_over
 from wirebound.ops.faults import DormantThetaError
 from wirebound.ops.native_stack import Stack, StackLayer, StackWiring
 from wirebound.wiring import Wiring
@@ -103,7 +104,7 @@ class Run:
 
     def _is_plain(self, x: Tensor) -> bool:
         """Whether the result and its gradients are all that anyone can notice of this pass."""
-        if type(x) is not Tensor or x.dtype is not torch.float32 or not x.is_cpu:
+        if watched_over() or type(x) is not Tensor or x.dtype is not torch.float32 or not x.is_cpu:
             return False
         if x.layout is not torch.strided or x.is_neg():
             return False

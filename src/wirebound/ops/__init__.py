@@ -28,6 +28,7 @@ from wirebound.ops import (
     reference_step,
     reference_update,
     simple_recurrent,
+    work,
 )
 from wirebound.ops.faults import DORMANT, raise_fault
 from wirebound.ops.layout import Geometry, LayerIndex
@@ -131,6 +132,8 @@ def linear_forward(
     x: Tensor, theta: Tensor, index: LayerIndex, n_out: int, bias: Tensor | None
 ) -> Tensor:
     """y = x Wᵀ + bias for x of shape [batch, n_in] and the sparse W of one layer."""
+    if work.watchers():
+        work.tell(x, x.shape[0] * theta.numel())
     if uses_native(theta):
         return native.linear_forward(x, theta, index, n_out, bias)
     _require_active(theta, index)
@@ -146,12 +149,17 @@ def linear_backward(
     need_dtheta: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients to the input and to θ at the active positions."""
+    if work.watchers():
+        work.tell(x, x.shape[0] * theta.numel() * (need_dx + need_dtheta))
     implementation = native if uses_native(theta) else reference_linear
     return implementation.linear_backward(x, dy, theta, index, need_dx, need_dtheta)
 
 
 def conv2d_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: Window, bias: Tensor | None) -> Tensor:
     """The convolution of x [batch, channels, height, width] with the sparse weights of one layer, plus bias."""
+    if work.watchers():
+        outputs = window.out_size(x.shape[2], 0) * window.out_size(x.shape[3], 1)
+        work.tell(x, x.shape[0] * outputs * theta.numel())
     if uses_native(theta):
         return native_conv.conv2d_forward(x, theta, index, window, bias)
     _require_active(theta, index)
@@ -168,6 +176,8 @@ def conv2d_backward(
     need_dtheta: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients of the convolution to its input and to θ at the active positions."""
+    if work.watchers():
+        work.tell(x, dy.shape[0] * dy.shape[2] * dy.shape[3] * theta.numel() * (need_dx + need_dtheta))
     implementation = native_conv if uses_native(theta) else reference_conv
     return implementation.conv2d_backward(x, dy, theta, index, window, need_dx, need_dtheta)
 
@@ -175,6 +185,8 @@ def conv2d_backward(
 def recurrent_forward(cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, keep: bool) -> Kept:
     """One direction of a recurrent layer over [steps, batch, n_in]: fills ``y``; the last states, and what the backward
     pass needs if ``keep``."""
+    if work.watchers():
+        work.tell(x, cell.samples(x) * (cell.theta_ih.numel() + cell.theta_hh.numel()))
     on_kernels = uses_native(cell.theta_ih)
     if not on_kernels:
         _require_active(cell.theta_ih, cell.index_ih)
@@ -199,6 +211,8 @@ def recurrent_backward(
     watched: bool,
 ) -> RecurrentGradients:
     """All gradients of such a pass, by backpropagation through time."""
+    if work.watchers():
+        work.tell(x, cell.samples(x) * ((1 + need_dx) * cell.theta_ih.numel() + 2 * cell.theta_hh.numel()))
     if cell.kind in simple_recurrent.KINDS:
         products = native if uses_native(cell.theta_ih) else reference_linear
         return simple_recurrent.recurrent_backward(products, cell, x, h_0, kept, dy, dh_n, need_dx, watched)

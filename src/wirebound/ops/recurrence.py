@@ -56,6 +56,10 @@ class Recurrence:
         steps = torch.arange(x.shape[0], device=x.device)
         return (steps[:, None] < self.lengths.to(x.device)).unsqueeze(2)
 
+    def samples(self, x: Tensor) -> int:
+        """Steps of all sequences of x [time, batch, features] together."""
+        return x.shape[0] * x.shape[1] if self.lengths is None else int(self.lengths.sum())
+
 
 class Kept(NamedTuple):
     """States after the last step, and what the backward pass needs, in a form that each implementation has for itself."""

@@ -17,6 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
 
 from wirebound import ops
 from wirebound.core import mapping
@@ -166,6 +167,11 @@ class Wiring(nn.Module):
         self, constraints: Constraints | None, counts: Sequence[int], seed: int, index: int, device: torch.device
     ) -> None:
         """Note who it is and what it has to keep; before anything is drawn."""
+        if _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None:
+            raise RuntimeError(
+                "a wiring cannot be made under FakeTensorMode, because its positions are numbers that have to exist: "
+                "build and sparsify the model outside"
+            )
         self.forget()
         self.register_buffer("identity", torch.tensor([seed, index], dtype=torch.int64))
         fan_caps, signs = settle_caps(constraints, self.layers), settle_signs(constraints, self.layers, seed, index)
