@@ -99,7 +99,7 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
     if masked:
         note = "of masked parameters, made in every pass: dense by nature, weight and gradient"
         entries.append(Entry("dense weights in a pass", 2 * sum(layer.dense_bytes for layer in masked), note))
-    made = [layer for _, layer in sparse_layers(model) if layer.made_dense]
+    made = [layer for _, layer in sparse_layers(model) if layer.made_dense and layer not in masked]
     if made:
         times, so_far = sum(s.made_dense for s in made), sum(s.made_dense * _dense_bytes(s) for s in made)
         note = f"for code that computes with layer.weight: {times:,} times so far, {so_far:,} B in all"

@@ -285,6 +285,20 @@ def test_matrices_of_other_layers() -> None:
     assert other.in_proj_weight is None
 
 
+def test_masked_parameters_are_read_and_refused_likewise() -> None:
+    model = nn.Sequential(nn.Embedding(10, 6), nn.Linear(6, 3))
+    wb.sparsify(model, 0.4, include=["0.weight", nn.Linear])
+    weight = model[0].weight
+    assert (weight.shape, weight.dtype, weight.requires_grad) == ((10, 6), torch.float32, True)
+    assert model[0].masked_weight.made_dense == 0
+    for write in (nn.init.normal_, lambda w: w.data.zero_(), lambda w: w[0].data.fill_(1.0)):
+        with pytest.raises(RuntimeError, match="cannot be changed"):
+            write(model[0].weight)
+    model(torch.arange(10)).sum().backward()
+    assert model[0].masked_weight.made_dense == 1
+    assert "on demand" not in str(wb.ledger(model))
+
+
 def test_the_ledger_counts_how_often() -> None:
     layer = wb.SparseLinear(5, 7, connectivity=0.3)
     assert "on demand" not in str(wb.ledger(layer))

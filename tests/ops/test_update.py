@@ -1,8 +1,7 @@
 """One step of Algorithm 1 up to the deaths: drift, noise and each optimiser apart, on both implementations."""
 
-import math
-
 import dataclasses
+import math
 
 import pytest
 import torch

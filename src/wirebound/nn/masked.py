@@ -16,9 +16,6 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from wirebound.nn.part import SparseLayer
-from wirebound.nn.trace import tracing
-from wirebound.nn.weight import DenseGradient
-from wirebound.ops.layout import signs_of
 from wirebound.wiring import Wiring
 
 
@@ -47,25 +44,8 @@ class MaskedParameter(SparseLayer):
         return self.shape.numel() * self.wiring.theta.element_size()
 
     def forward(self) -> Tensor:
-        """The dense weight, from which gradients flow to θ at the active positions."""
-        if tracing():
-            return self.plain_weight()
-        wiring = self.wiring
-        n_out, n_in = wiring.layers[self.part].n_out, wiring.layers[self.part].n_in
-        index, theta = wiring.layer_index(self.part), wiring.layer_theta(self.part)
-        code, colptr = index.layer_code(), index.layer_colptr()
-        if index.bound and bool((theta < 0).any()):
-            theta = wiring.dormant_as_zero(theta)
-        columns = torch.repeat_interleave(
-            torch.arange(n_in, device=code.device), colptr[1:] - colptr[:-1], output_size=code.numel()
-        )
-        positions = (code & 0x7FFFFFFF) * n_in + columns  # row-major, as the parameter lies in memory
-        dense = theta.new_zeros(n_out * n_in).index_copy(0, positions, theta * signs_of(code, theta.dtype))
-        dense = dense.view(self.shape)
-        if wiring.watch is not None and dense.requires_grad:
-            sources = wiring.watch.setdefault(self.part, [])
-            dense.register_hook(lambda gradient: sources.append(DenseGradient(gradient.reshape(n_out, n_in))))
-        return dense
+        """The weight for the module to compute with, dense when it does; gradients flow to θ at the active positions."""
+        return self.weight
 
     def arranged(self, matrix: Tensor) -> Tensor:
         return matrix.view(self.shape)

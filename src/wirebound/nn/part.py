@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from torch import Tensor, nn
 
 from wirebound.nn.node import transforms_active
-from wirebound.nn.trace import plain_matrix, tracing
+from wirebound.nn.trace import plain_matrix, recorded
 from wirebound.nn.weight import lazy_weight, refuse
 from wirebound.wiring import Wiring
 
@@ -59,7 +59,9 @@ class SparseLayer(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The weight as the torch twin has it: made only when someone computes with it (``nn/weight.py``)."""
-        return self.plain_weight() if tracing() or transforms_active() else lazy_weight([self], self.arranged)
+        if recorded(self.fast_wiring._parameters.get("theta")) or transforms_active():
+            return self.plain_weight()
+        return lazy_weight([self], self.arranged)
 
     @weight.setter
     def weight(self, value: Any) -> NoReturn:

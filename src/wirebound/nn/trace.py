@@ -49,7 +49,7 @@ def watched_over() -> bool:
 
 
 def recorded(x: Any) -> bool:
-    """Whether a layer has to go by torch operators for this input."""
+    """Whether a layer has to go by torch operators for this input, or this θ."""
     return tracing() or (type(x) is not Tensor and isinstance(x, FakeTensor | FunctionalTensor | fx.Proxy))
 
 

@@ -66,7 +66,9 @@ class Reading:
         if self._version() != self.version:
             raise RuntimeError("θ was changed since layer.weight was read, and connections may have moved: read it again")
         self.layer.made_dense += 1
-        values = self.values.clamp(min=0) if self.index.bound else self.values  # what is below 0 is dormant
+        values = self.values
+        if self.index.bound and bool((values < 0).any()):
+            values = self.layer.fast_wiring.dormant_as_zero(values)
         return mapping.scatter(values, self.index.layer_code(), self.index.layer_colptr(), *self.shape)
 
     def gradient(self, dense: Tensor) -> Tensor:
