@@ -1,6 +1,7 @@
 """The connection lists, taken by PyNN's own connectors on its mock simulator."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -87,3 +88,58 @@ def test_wrong_settings(settings, message, tmp_path):
     with pytest.raises(ExportError, match=message):
         to_pynn(small_network("one-layer"), tmp_path / "x", **settings)
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("name", ["../secret.txt", "/etc/hostname", "..", ".", "", "sub/layer.txt", "..\\secret.txt",
+                                  "C:secret.txt", "C:\\secret.txt", "a\0b", 7, None])  # fmt: skip
+def test_only_files_of_the_folder_are_read(name, tmp_path):
+    folder = tmp_path / "net"
+    to_pynn(small_network("one-layer"), folder)
+    (folder / "sub").mkdir()
+    for place in (tmp_path / "secret.txt", folder / "sub" / "layer.txt", folder / "..\\secret.txt", folder / "C:secret.txt"):
+        place.write_text("0\t0\t1.0\t1.0\n")
+    described = json.loads((folder / "network.json").read_text())
+    described["projections"][0]["file"] = name
+    (folder / "network.json").write_text(json.dumps(described))
+    with pytest.raises(ExportError, match="must be a name in its own folder, without a path"):
+        read_projections(folder)
+
+
+@pytest.mark.parametrize("link", ["layer_0.excitatory.txt", "network.json"])
+def test_links_out_of_the_folder_are_not_followed(link, tmp_path):
+    folder = tmp_path / "net"
+    to_pynn(small_network("one-layer"), folder)
+    outside = (folder / link).rename(tmp_path / "outside")
+    (folder / link).symlink_to(outside)
+    with pytest.raises(ExportError, match="not a link out of it"):
+        read_projections(folder)
+    (folder / link).unlink()
+    outside.rename(folder / link)
+    (tmp_path / "other-name").symlink_to(folder)  # the folder itself may be a link
+    assert len(read_projections(tmp_path / "other-name")) == 2
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    to_pynn(small_network("one-layer"), tmp_path / "net")
+    file = tmp_path / "net" / "layer_0.excitatory.txt"
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(ExportError, match="must be a regular file"):
+        read_projections(tmp_path / "net")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "does not hold projections"),
+        ("[]", "does not hold projections"),
+        ('{"projections": [{"file": "x"}]}', "does not hold projections as to_pynn writes them .KeyError: 'pre'"),
+        ('{"projections": [{"file": "x", "pre": 0, "post": "1", "receptor": "both"}]}', "receptor .='both'"),
+        ('{"projections": [{"file": "x", "pre": 0, "post": 1, "receptor": "excitatory"}]}', "does not hold projections"),
+        ('{"projections": [{"file": "network.json", "pre": 0, "post": 1, "receptor": "excitatory"}]}', "ValueError"),
+    ],
+)
+def test_damaged_folders(text, message, tmp_path):
+    (tmp_path / "network.json").write_text(text)
+    with pytest.raises(ExportError, match=message):
+        read_projections(tmp_path)

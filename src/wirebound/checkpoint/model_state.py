@@ -8,23 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from wirebound.checkpoint.errors import CheckpointError
+from wirebound.checkpoint.plain_modules import PLAIN, WEIGHTED, settings_of
 from wirebound.checkpoint.tree import decode, difference, encode
 from wirebound.checkpoint.wiring_state import ARRAYS, OPTIONAL, wiring_fault
-from wirebound.nn.linear import SparseLinear
-from wirebound.nn.part import sparse_layers, wirings
+from wirebound.nn.part import SparseLayer, sparse_layers, wirings
 from wirebound.nn.stack import SparseSequential
 from wirebound.wiring import Wiring, WiringError
-
-# The modules of a plain stack, by the names that they have in a file.
-PLAIN: dict[type[nn.Module], str] = {
-    SparseLinear: "sparse-linear",
-    nn.Linear: "linear",
-    nn.Flatten: "flatten",
-    nn.ReLU: "relu",
-    nn.Tanh: "tanh",
-    nn.Sigmoid: "sigmoid",
-    nn.Identity: "identity",
-}
 
 
 def bare(model: nn.Module) -> nn.Module:
@@ -90,17 +79,18 @@ def _plain_stack(model: nn.Module) -> list[dict[str, Any]] | None:
     modules = list(model._modules.items())
     if len({id(module) for _, module in modules}) < len(modules):
         return None  # a module used twice
-    sparse = [(id(module.wiring), module.part) for _, module in modules if isinstance(module, SparseLinear)]
+    sparse = [(id(module.wiring), module.part) for _, module in modules if isinstance(module, SparseLayer)]
     if len(set(sparse)) < len(sparse):
         return None  # two modules with the same connections
     for name, module in modules:
         kind = None if module is None else PLAIN.get(type(module))
-        if kind is None or (isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) != (1, -1)):
+        settings = None if module is None or kind is None else settings_of(module)
+        if settings is None or (isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) != (1, -1)):
             return None
-        item: dict[str, Any] = {"name": name, "type": kind}
-        if isinstance(module, SparseLinear | nn.Linear):
+        item: dict[str, Any] = {"name": name, "type": kind, **({"settings": settings} if settings else {})}
+        if module is not None and kind in WEIGHTED:
             item["bias"] = module.bias is not None
-        if isinstance(module, SparseLinear):
+        if isinstance(module, SparseLayer):
             item |= {"wiring": found[id(module.wiring)], "part": module.part}
         stack.append(item)
     return stack

@@ -16,12 +16,19 @@ from wirebound.checkpoint.container import Container
 from wirebound.checkpoint.errors import CheckpointError
 from wirebound.checkpoint.keep import check_document, load
 from wirebound.checkpoint.layout import Entry
-from wirebound.checkpoint.model_state import PLAIN
+from wirebound.checkpoint.plain_modules import SPARSE, TYPES, channels_of, make_dense, read_settings, require_bias
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.stack import with_runs
 from wirebound.wiring import LayerShape, Wiring
 
-_TYPES: dict[str, type[nn.Module]] = {name: kind for kind, name in PLAIN.items()}
+# A layer may have many more outputs than a file holds numbers, because rows without connections take no bytes. What
+# takes memory for each of them is made for so many: this number of all layers, or this number for each that is held.
+FREE_OUTPUTS, OUTPUTS_PER_NUMBER = 1 << 20, 64
+
+
+def most_outputs(held: int) -> int:
+    """Outputs of all layers of a model of ``held`` weights and biases for which arrays may be made."""
+    return max(FREE_OUTPUTS, OUTPUTS_PER_NUMBER * held)
 
 
 def holds_stack(path: Path) -> bool:
@@ -34,9 +41,10 @@ def holds_stack(path: Path) -> bool:
 def load_model(path: Path) -> nn.Module:
     """The model in a file, built from what the file says about it. Nothing in the file is executed.
 
-    Raises ``CheckpointError`` for a file whose model is not a plain stack of linear layers and activations.
+    Raises ``CheckpointError`` for a file whose model is not a plain stack of modules that a file can name.
     """
-    with Container(path) as file:
+    # fork_rng: torch's layers draw weights that are loaded over at once, and the generator is not ours to move.
+    with Container(path) as file, torch.random.fork_rng(devices=[]):
         try:
             model = _build(check_document(file.document), file)
         except CheckpointError as error:
@@ -52,8 +60,8 @@ def _build(document: dict[str, Any], file: Container) -> nn.Module:
     stack = section.get("stack")
     if stack is None:
         raise CheckpointError(
-            "it does not say which network it holds, because that is no plain stack of linear layers: build the model "
-            "in Python and use wb.load(path, model=model)"
+            "it does not say which network it holds, because that is no plain stack of layers: build the model in Python "
+            "and use wb.load(path, model=model), then the functions of wirebound.export"
         )
     if not isinstance(stack, list) or not all(isinstance(item, dict) for item in stack):
         raise CheckpointError("its stack must be a list of modules")
@@ -64,8 +72,8 @@ def _build(document: dict[str, Any], file: Container) -> nn.Module:
         name, kind = item.get("name"), item.get("type")
         if not isinstance(name, str) or not name or "." in name or name in modules:
             raise CheckpointError(f"the name of a module (={str(name)[:40]!r}) must be a text of its own without dots")
-        if kind not in _TYPES:
-            raise CheckpointError(f"the type of module {name!r} (={str(kind)[:40]!r}) must be one of {sorted(_TYPES)}")
+        if not isinstance(kind, str) or kind not in TYPES:
+            raise CheckpointError(f"the type of module {name!r} (={str(kind)[:40]!r}) must be one of {sorted(TYPES)}")
         modules[name] = _module(name, kind, item, wirings, taken, file.entries)
     model = nn.Sequential()
     for name, module in modules.items():
@@ -81,14 +89,9 @@ def _module(
     taken: set[tuple[int, int]],
     entries: Mapping[str, Entry],
 ) -> nn.Module:
-    bias = bool(item.get("bias"))
-    if kind == "linear":
-        weight = entries.get(f"{name}.weight")
-        if weight is None or len(weight.shape) != 2:
-            raise CheckpointError(f"layer {name!r} must have a weight matrix")
-        return nn.Linear(weight.shape[1], weight.shape[0], bias, dtype=weight.dtype)
-    if kind != "sparse-linear":
-        return _TYPES[kind]()
+    bias, settings = bool(item.get("bias")), read_settings(name, kind, item)
+    if kind not in SPARSE:
+        return make_dense(name, kind, bias, settings, entries)
     number, part = item.get("wiring"), item.get("part")
     if type(number) is not int or not 0 <= number < len(wirings):
         raise CheckpointError(f"the wiring of layer {name!r} (={str(number)[:20]}) must be in [0, {len(wirings)})")
@@ -96,13 +99,20 @@ def _module(
     if type(part) is not int or not 0 <= part < len(wiring.layers):
         raise CheckpointError(f"the part of layer {name!r} (={str(part)[:20]}) must be in [0, {len(wiring.layers)})")
     shape = wiring.layers[part]
-    if bias and (f"{name}.bias" not in entries or entries[f"{name}.bias"].shape != (shape.n_out,)):
-        raise CheckpointError(f"layer {name!r} must have {shape.n_out} biases")
+    require_bias(name, bias, shape.n_out, entries)
     if (number, part) in taken:
         raise CheckpointError(f"layer {name!r} must have a part of its wiring for itself")
     owner = all(number != other for other, _ in taken)
     taken.add((number, part))
-    return SparseLinear(shape.n_in, shape.n_out, bias, wiring=wiring, part=part, owner=owner)
+    if kind == "sparse-linear":
+        return SparseLinear(shape.n_in, shape.n_out, bias, wiring=wiring, part=part, owner=owner)
+    make: Any = TYPES[kind]
+    channels = channels_of(name, shape, settings)
+    try:
+        conv: nn.Module = make(channels, shape.n_out, bias=bias, wiring=wiring, part=part, owner=owner, **settings)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"the settings of module {name!r} do not fit: {str(error)[:160]}") from None
+    return conv
 
 
 def _wiring(item: Any, file: Container) -> Wiring:
@@ -120,6 +130,12 @@ def _wiring(item: Any, file: Container) -> Wiring:
         raise CheckpointError(f"wiring {name[:40]!r} must have layers and its arrays")
     if colptr.shape != (sum(layer.n_in for layer in layers) + 1,) or not theta.dtype.is_floating_point:
         raise CheckpointError(f"the arrays of wiring {name[:40]!r} must fit its layers")
+    outputs = sum(layer.n_out for layer in layers)
+    if f"{name}.fan_caps" in entries and outputs > most_outputs(theta.shape[0]):  # caps are checked neuron by neuron
+        raise CheckpointError(
+            f"wiring {name[:40]!r} has caps on {outputs:,} outputs but only {theta.shape[0]:,} connections: at most "
+            f"{most_outputs(theta.shape[0]):,} outputs can be checked"
+        )
     left, counts = theta.shape[0], []
     for layer in layers:  # any counts of the right sum: the file's own are loaded over them
         counts.append(min(left, layer.possible))

@@ -21,7 +21,6 @@ from wirebound.export import (
     to_scipy,
 )
 from wirebound.export.compact import SCALES, quantised
-from wirebound.train.stack import read_stack
 
 FORMATS = ("scipy", "onnx", "nir", "pynn", "c")
 
@@ -32,6 +31,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--to", choices=FORMATS, required=True, dest="form", help="format")
     parser.add_argument("--out", type=Path, required=True, help="file to write (scipy and pynn: folder)")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
+    shape = "of one example, such as 1,28,28: for models with convolutions"
+    parser.add_argument("--input-shape", type=_shape, metavar="C,H,W", help=shape)
     parser.add_argument("--dense", action="store_true", help="onnx: dense matrices instead of sparse ones")
     parser.add_argument("--softmax", action="store_true", help="onnx: outputs are probabilities")
     parser.add_argument("--weights", choices=("float", "int8"), default="float", help="c: kind of weights")
@@ -47,34 +48,31 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     source = open_source(options.source)
     out: Path = options.out
-    if out.exists() and not options.overwrite:
+    if (out.exists() or out.is_symlink()) and not options.overwrite:
         raise ExportError(f"out (={out}) exists already; choose another name or pass --overwrite")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    model = source.model
+    network = read_network(source.model, options.input_shape)
     if options.form == "scipy":
-        to_scipy(model, out)
+        to_scipy(network, out)
     elif options.form == "onnx":
-        to_onnx(model, out, dense=options.dense, softmax=options.softmax, example=_example(source))
+        to_onnx(network, out, dense=options.dense, softmax=options.softmax)
     elif options.form == "nir":
-        to_nir(model, out)
+        to_nir(network, out)
     elif options.form == "pynn":
-        to_pynn(model, out, delay=options.delay, gain=options.gain, conductance=options.conductance)
+        to_pynn(network, out, delay=options.delay, gain=options.gain, conductance=options.conductance)
     else:
-        _run_c(source, options)
+        _run_c(source, network, options)
     print(f"{options.form}: {out}")
     return 0
 
 
-def _example(source: Source) -> Any:
-    """Two images, with which torch can trace what is no plain stack."""
-    if not isinstance(read_stack(source.model), str):
-        return None
-    data = source.test_data()
-    return None if data is None else data.to_inputs(data.test_x[:2])
+def _shape(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} must be whole numbers with commas between them") from None
 
 
-def _run_c(source: Source, options: argparse.Namespace) -> None:
-    network = read_network(source.model)
+def _run_c(source: Source, network: Network, options: argparse.Namespace) -> None:
     data = source.test_data()
     if options.bytes and data is None:
         raise ExportError("--bytes needs the data set of the run, which says what a byte means, and it was not found")

@@ -1,10 +1,11 @@
 """Trained networks for other tools: SciPy, ONNX, NIR, PyNN and C, one file a format.
 
-Each takes a plain stack (``to_onnx`` any model) and writes the K connections that the model has.
+Each takes a chain of layers (``to_onnx`` any model) and writes the K connections that the model has.
 """
 
 from wirebound.export.errors import ExportError
-from wirebound.export.network import Layer, Network, read_network
+from wirebound.export.layers import Conv, Layer, Network, Pool
+from wirebound.export.network import read_network
 from wirebound.export.source import Source, open_source
 from wirebound.export.to_c import CHeader, to_c
 from wirebound.export.to_nir import to_nir
@@ -14,9 +15,11 @@ from wirebound.export.to_scipy import to_scipy
 
 __all__ = [
     "CHeader",
+    "Conv",
     "ExportError",
     "Layer",
     "Network",
+    "Pool",
     "Projection",
     "Source",
     "open_source",

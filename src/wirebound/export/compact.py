@@ -1,18 +1,20 @@
 """The connections of a layer in few bytes: for each row how many, for each connection the step from the column before.
 
-Steps are bytes or 16-bit numbers, whichever makes the layer smaller. A gap too wide for one step is walked in several,
+Steps are bytes, 16-bit or 32-bit numbers, whichever makes the layer smallest. A gap too wide for one step is walked in several,
 with connections of weight 0 as stepping stones; a newborn, whose weight is 0, is left out.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
 
-from wirebound.export.network import Layer, Network
+from wirebound.export.layers import Layer, Network, Step
 
 SCALES = ("row", "layer")
+_STEPS = (np.uint8, np.uint16, np.uint32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,18 +36,19 @@ class Compact:
 
 def compact(network: Network, bits: int, scales: str) -> list[Compact]:
     """The layers of a network with weights of 8 bits (int8) or 32 (float)."""
-    return [_compact_layer(layer, bits, scales) for layer in network.layers]
+    return [_compact_layer(layer, bits, scales) for layer in network.weighted]
 
 
 def quantised(network: Network, scales: str) -> Network:
     """The network that the int8 code computes: the same connections with the rounded weights."""
-    layers = []
+    layers: list[Step] = []
     for layer in network.layers:
-        integers, scale = _quantise(layer, scales)
-        weights = integers.astype(np.float32) * (scale[layer.rows] if scales == "row" else scale[0])
-        layers.append(Layer(layer.name, layer.n_out, layer.n_in, layer.rows, layer.columns, weights, layer.bias,
-                            layer.activation))  # fmt: skip
-    return Network(tuple(layers))
+        if isinstance(layer, Layer):
+            integers, scale = _quantise(layer, scales)
+            weights = integers.astype(np.float32) * (scale[layer.rows] if scales == "row" else scale[0])
+            layer = dataclasses.replace(layer, weights=weights)
+        layers.append(layer)
+    return dataclasses.replace(network, layers=tuple(layers))
 
 
 def _quantise(layer: Layer, scales: str) -> tuple[np.ndarray, np.ndarray]:
@@ -66,22 +69,28 @@ def _compact_layer(layer: Layer, bits: int, scales: str) -> Compact:
     first[1:] = rows[1:] != rows[:-1]
     gaps = columns.copy()
     gaps[1:] -= np.where(first[1:], 0, columns[:-1])
-    found = [_walk(layer, rows, gaps, values, scale, kind) for kind in (np.uint8, np.uint16)]
-    return min(found, key=lambda item: item.flash)
+    # Counted before anything is made: the longest gaps in the smallest steps could take far more than the layer.
+    best = min(_STEPS, key=lambda kind: int((_stones(gaps, kind) + 1).sum()) * (np.dtype(kind).itemsize + values.itemsize))
+    return _walk(layer, rows, gaps, values, scale, best)
+
+
+def _stones(gaps: np.ndarray, kind: type) -> np.ndarray:
+    """Stepping stones before each connection, each of the longest step."""
+    return np.maximum(gaps - 1, 0) // int(np.iinfo(kind).max)
 
 
 def _walk(
     layer: Layer, rows: np.ndarray, gaps: np.ndarray, values: np.ndarray, scale: np.ndarray | None, kind: type
 ) -> Compact:
     longest = int(np.iinfo(kind).max)
-    stones = np.maximum(gaps - 1, 0) // longest  # before each connection, each of the longest step
+    stones = _stones(gaps, kind)
     at = np.cumsum(stones + 1) - 1
     total = int(at[-1]) + 1 if len(at) else 0
     steps: np.ndarray = np.full(total, longest, dtype=kind)
     steps[at] = (gaps - stones * longest).astype(kind)
     padded = np.zeros(total, dtype=values.dtype)
     padded[at] = values
-    counts = np.bincount(np.repeat(rows, stones + 1), minlength=layer.n_out)
+    counts = np.bincount(rows, stones + 1, layer.n_out).astype(np.int64)
     most = int(counts.max(initial=0))
     width = np.uint8 if most < 1 << 8 else np.uint16 if most < 1 << 16 else np.uint32
     return Compact(layer, counts.astype(width), steps, padded, scale)

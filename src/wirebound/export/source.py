@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,10 @@ from torch import nn
 
 from wirebound import data as datasets
 from wirebound.checkpoint import CheckpointError, load
-from wirebound.checkpoint.stack_state import holds_stack, load_model
+from wirebound.checkpoint.stack_state import holds_stack, load_model, most_outputs
 from wirebound.data import Dataset, DataUnavailable
 from wirebound.export.errors import ExportError
+from wirebound.methods import METHODS
 from wirebound.train.config import TrainConfig, make_config
 from wirebound.train.models import build_model
 
@@ -66,10 +68,24 @@ def _open_run(folder: Path) -> Source:
             return Source(folder / MODEL, load_model(folder / MODEL), config, summary)
         layers = summary["layers"]
         inputs, classes = int(layers[0]["shape"][1]), int(layers[-1]["shape"][0])
-    except CheckpointError:
+        _require_held(config, inputs, classes, folder / MODEL)
+        model = build_model(config, inputs, classes)
+    except (CheckpointError, ExportError):
         raise  # it says which file and what
     except (OSError, ValueError, RecursionError, LookupError, TypeError) as error:
         raise ExportError(f"{folder} is not a finished run: {error}") from error
-    model = build_model(config, inputs, classes)
     load(folder / MODEL, model=model)
     return Source(folder / MODEL, model, config, summary)
+
+
+def _require_held(config: TrainConfig, inputs: int, classes: int, file: Path) -> None:
+    """Refuse to build a network that the model's file is too small to hold, whatever the files beside it say."""
+    sizes = [inputs, *config.hidden, classes]
+    if METHODS[config.method].plain:
+        least = sum(4 * n_in * n_out for n_in, n_out in itertools.pairwise(sizes))
+    else:
+        least = 8 * sum(sizes[:-1])  # where each column starts
+    held = file.stat().st_size
+    if least > held or classes > most_outputs(held):
+        told = "-".join(map(str, sizes))
+        raise ExportError(f"a network of sizes {told[:80]} takes at least {least:,} bytes, {file} holds {held:,}")

@@ -1,8 +1,8 @@
-"""NIR (Neuromorphic Intermediate Representation): Linear and Affine nodes, ReLU units as integrate-and-fire neurons.
+"""NIR (Neuromorphic Intermediate Representation): weight nodes, and ReLU units as integrate-and-fire neurons.
 
 NIR describes spiking networks and has no ReLU. An ``IF`` neuron with r = 1, threshold 1 and reset to 0 integrates its
 input I and fires I times a unit of time if I > 0 and never otherwise: its rate is ReLU(I). So the graph is the
-network in rate code: inputs and outputs are currents, averaged over time. NIR has no node for tanh and sigmoid.
+network in rate code: inputs and outputs are currents, averaged over time. NIR has no node for tanh, sigmoid and GELU.
 
 Weights are dense arrays, as the format wants them, compressed in the file; each weight node lists its connections in
 its metadata (``row``, ``column``, ``weight``), so that a simulator can have the K of them alone.
@@ -10,8 +10,12 @@ its metadata (``row``, ``column``, ``weight``), so that a simulator can have the
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import itertools
+import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +23,61 @@ import numpy as np
 from torch import nn
 
 from wirebound.export.errors import ExportError, require
-from wirebound.export.network import Layer, Network, read_network
+from wirebound.export.layers import Conv, Layer, Network, Pool, Shape, Step
+from wirebound.export.network import read_network
+from wirebound.export.room import require_dense, require_places
+from wirebound.export.write import file_place, write_pieces
 
 
-def to_nir(model: nn.Module | Network, path: str | os.PathLike[str]) -> Path:
-    """Write a plain stack of linear layers with ReLU between them as a NIR graph (HDF5)."""
+def to_nir(
+    model: nn.Module | Network, path: str | os.PathLike[str], *, input_shape: Sequence[int] | None = None
+) -> Path:
+    """Write a chain of layers with ReLU between them as a NIR graph (HDF5).
+
+    Args:
+        model: a chain of layers (``read_network``), of linear layers, convolutions and means of windows.
+        path: the file.
+        input_shape: of one example, without the batch, for models with convolutions.
+    """
     nir = require("nir", "nir")
-    network = read_network(model)
-    nodes: dict[str, Any] = {"input": nir.Input(input_type={"input": np.array([network.sizes[0]])})}
+    place = file_place(path)
+    network = read_network(model, input_shape)
+    network = dataclasses.replace(network, layers=tuple(_one_group(layer) for layer in network.layers))
+    require_places(network, "NIR")
+    require_dense(network, "NIR", "SciPy, ONNX and C keep connections as they are")
+    nodes: dict[str, Any] = {"input": _end(nir.Input, "input", network.input_shape)}
+    if network.flat and isinstance(network.layers[0], Conv | Pool):
+        raise ExportError("NIR cannot give flat inputs another shape: leave out what reshapes them before the first layer")
+    shape = network.input_shape
     for number, layer in enumerate(network.layers):
-        nodes[f"layer_{number}"] = _weights(nir, layer)
+        if len(shape) > 1 and not isinstance(layer, Conv | Pool):
+            nodes[f"flatten_{number}"] = nir.Flatten(input_type={"input": np.array(shape)}, start_dim=0)
+        shape = layer.sized(shape)[1]
+        nodes[f"layer_{number}"] = _weights(nir, layer) if isinstance(layer, Layer) else _mean(nir, layer)
         if layer.activation == "relu":
-            ones = np.ones(layer.n_out, dtype=np.float32)
+            ones = np.ones(shape, dtype=np.float32)
             activation = {"activation": "relu"}
             nodes[f"relu_{number}"] = nir.IF(
                 r=ones, v_threshold=ones.copy(), v_reset=np.zeros_like(ones), metadata=activation
             )
         elif layer.activation != "linear":
-            raise ExportError(f"NIR has no node for {layer.activation}, the activation of layer {layer.name!r}: use ReLU")
-    nodes["output"] = nir.Output(output_type={"output": np.array([network.sizes[-1]])})
+            raise _no_node(layer.activation, layer, "use ReLU, or write ONNX, C or SciPy")
+    nodes["output"] = _end(nir.Output, "output", shape)
     names = list(nodes)
     about = {"writer": "wirebound", "code": "rate", "connections": network.connections, "possible": network.possible}
     graph = nir.NIRGraph(nodes=nodes, edges=list(itertools.pairwise(names)), metadata=about)
-    nir.write(os.fspath(path), graph)
-    return Path(path)
+    file = io.BytesIO()
+    nir.write(file, graph)
+    write_pieces(place, [file.getvalue()])
+    return place
+
+
+def _end(kind: Any, name: str, shape: Shape) -> Any:
+    return kind({name: np.array(shape)})
+
+
+def _no_node(what: str, layer: Step, way_out: str) -> ExportError:
+    return ExportError(f"NIR has no node for {what}, which layer {layer.name!r} has: {way_out}")
 
 
 def _weights(nir: Any, layer: Layer) -> Any:
@@ -52,6 +87,50 @@ def _weights(nir: Any, layer: Layer) -> Any:
         "weight": layer.weights,
         "layer": layer.name,
     }
+    if isinstance(layer, Conv):
+        return _conv(nir, layer, connections)
     if layer.bias is None:
         return nir.Linear(weight=layer.dense(), metadata=connections)
     return nir.Affine(weight=layer.dense(), bias=layer.bias, metadata=connections)
+
+
+def _one_group(layer: Step) -> Step:
+    """A convolution whose groups are one, with zeros between them: ``nir.read`` takes the groups' channels for all."""
+    if not isinstance(layer, Conv) or layer.window.groups == 1:
+        return layer
+    window, places = layer.window, math.prod(layer.window.kernel)
+    group = layer.rows // (layer.n_out // window.groups)
+    columns = layer.columns + group * window.group_channels * places
+    return dataclasses.replace(
+        layer, n_in=window.in_channels * places, columns=columns, window=window._replace(groups=1)
+    )
+
+
+def _conv(nir: Any, layer: Conv, connections: dict[str, Any]) -> Any:
+    window, size = layer.window, layer.known_size
+    total = [(window.reach(axis) - 1) for axis in (0, 1)]
+    same = window.stride == (1, 1) and [a + b for a, b in zip(window.before, window.after, strict=True)] == total
+    padding: Any = "same" if same and any(total) else window.before
+    if layer.dimensions == 2 and window.kernel[0] != window.kernel[1] and padding != "same":
+        raise _no_node(
+            f"a kernel of {window.kernel[0]} × {window.kernel[1]}", layer,
+            "nir takes kernels for squares unless padding is 'same'; use a square one, or write ONNX or C",
+        )  # fmt: skip
+    bias = np.zeros(layer.n_out, dtype=np.float32) if layer.bias is None else layer.bias
+    weight = layer.dense().reshape(layer.kernel_shape)
+    if layer.dimensions == 1:
+        padding = padding if padding == "same" else padding[1]
+        return nir.Conv1d(size[1], weight, window.stride[1], padding, window.dilation[1], 1, bias, metadata=connections)
+    return nir.Conv2d(size, weight, window.stride, padding, window.dilation, 1, bias, metadata=connections)
+
+
+def _mean(nir: Any, pool: Pool) -> Any:
+    window = pool.known_window
+    if pool.kind != "mean":
+        raise _no_node("the largest of a window", pool, "use nn.AvgPool2d, or write ONNX or C")
+    if pool.dimensions != 2:
+        raise _no_node("means in one dimension", pool, "use nn.AvgPool2d, or write ONNX or C")
+    if not pool.count_padding and any(window.before):
+        raise _no_node("count_include_pad=False", pool, "use padding=0, or write ONNX or C")
+    assert math.prod(window.dilation) == 1
+    return nir.AvgPool2d(*(np.array(item) for item in (window.kernel, window.stride, window.before)))

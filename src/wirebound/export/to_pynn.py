@@ -8,7 +8,9 @@ PyNN gives a projection one receptor type, so each layer becomes two projections
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,13 @@ import numpy as np
 from torch import nn
 
 from wirebound.export.errors import ExportError
-from wirebound.export.network import Network, read_network
+from wirebound.export.layers import Conv, Layer, Network, Pool
+from wirebound.export.network import read_network
+from wirebound.export.room import require_places
+from wirebound.export.write import folder_place, write_folder
 
 RECEPTORS = ("excitatory", "inhibitory")
+LIST = "network.json"
 
 
 @dataclass(frozen=True)
@@ -34,19 +40,30 @@ class Projection:
 
 
 def projections(
-    model: nn.Module | Network, *, delay: float = 1.0, gain: float = 1.0, conductance: bool = False
+    model: nn.Module | Network,
+    *,
+    delay: float = 1.0,
+    gain: float = 1.0,
+    conductance: bool = False,
+    input_shape: Sequence[int] | None = None,
 ) -> list[Projection]:
-    """The connections of a plain stack as PyNN wants them.
+    """The connections of a chain of layers as PyNN wants them.
 
     Args:
-        model: a plain stack.
+        model: a chain of layers (``read_network``) without pooling; convolutions have each connection once for each
+            place of their output.
         delay: of every connection, in ms.
         gain: weight in PyNN's unit (nA, or µS) for a weight of 1.
         conductance: synapses are conductance-based: weights of inhibitory connections are then positive, where
             current-based synapses, the default, want them negative.
+        input_shape: of one example, without the batch, for models with convolutions.
     """
+    if not 0 < delay < math.inf:
+        raise ExportError(f"delay (={delay}) must be > 0 ms and finite")
+    if not 0 < gain < math.inf:
+        raise ExportError(f"gain (={gain}) must be > 0 and finite")
     found = []
-    for number, layer in enumerate(read_network(model).layers):
+    for number, layer in enumerate(_unrolled(read_network(model, input_shape))):
         negative = np.signbit(layer.weights)  # of a newborn too: its weight is -0
         for receptor, chosen in zip(RECEPTORS, (~negative, negative), strict=True):
             weights = layer.weights[chosen].astype(np.float64) * gain
@@ -57,6 +74,16 @@ def projections(
     return found
 
 
+def _unrolled(network: Network) -> list[Layer]:
+    require_places(network, "PyNN")
+    layers: list[Layer] = []
+    for layer in network.layers:
+        if isinstance(layer, Pool):
+            raise ExportError(f"PyNN has no projection for pooling, which layer {layer.name!r} does: use a stride instead")
+        layers.append(layer.unrolled() if isinstance(layer, Conv) else layer)
+    return layers
+
+
 def to_pynn(
     model: nn.Module | Network,
     folder: str | os.PathLike[str],
@@ -64,41 +91,68 @@ def to_pynn(
     delay: float = 1.0,
     gain: float = 1.0,
     conductance: bool = False,
+    input_shape: Sequence[int] | None = None,
 ) -> list[Projection]:
-    """Write the projections of a plain stack into a folder, see ``projections``; what was written is returned."""
-    if not delay > 0:
-        raise ExportError(f"delay (={delay}) must be > 0 ms")
-    if not gain > 0:
-        raise ExportError(f"gain (={gain}) must be > 0")
-    network = read_network(model)
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    written, described = [], []
-    for item in projections(network, delay=delay, gain=gain, conductance=conductance):
-        file = place / f"layer_{item.pre}.{item.receptor}.txt"
-        lines = ['# columns = ["i", "j", "weight", "delay"]']
-        lines += [f"{i}\t{j}\t{weight!r}\t{wait!r}" for i, j, weight, wait in item.connections]
-        file.write_text("\n".join(lines) + "\n", encoding="ascii")
-        written.append(Projection(item.pre, item.post, item.receptor, item.connections, file))
-        described.append({"file": file.name, "pre": item.pre, "post": item.post, "receptor": item.receptor,
-                          "connections": len(item.connections)})  # fmt: skip
-    text: dict[str, Any] = {
-        "populations": network.sizes,
-        "activations": [layer.activation for layer in network.layers],
-        "bias": [None if layer.bias is None else (layer.bias.astype(float) * gain).tolist() for layer in network.layers],
-        "projections": described,
-    }
-    (place / "network.json").write_text(json.dumps(text, indent=2) + "\n", encoding="utf-8")
+    """Write the projections of a chain of layers into a folder, see ``projections``; what was written is returned."""
+    place = folder_place(folder)
+    network = Network(tuple(_unrolled(read_network(model, input_shape))))
+    written: list[Projection] = []
+
+    def write(beside: Path) -> None:
+        described = []
+        for item in projections(network, delay=delay, gain=gain, conductance=conductance):
+            name = f"layer_{item.pre}.{item.receptor}.txt"
+            with open(beside / name, "w", encoding="ascii") as file:
+                file.write('# columns = ["i", "j", "weight", "delay"]\n')
+                file.writelines(f"{i}\t{j}\t{weight!r}\t{wait!r}\n" for i, j, weight, wait in item.connections)
+            written.append(Projection(item.pre, item.post, item.receptor, item.connections, place / name))
+            described.append({"file": name, "pre": item.pre, "post": item.post, "receptor": item.receptor,
+                              "connections": len(item.connections)})  # fmt: skip
+        layers = network.weighted
+        text: dict[str, Any] = {
+            "populations": network.sizes,
+            "activations": [layer.activation for layer in layers],
+            "bias": [None if layer.bias is None else (layer.bias.astype(float) * gain).tolist() for layer in layers],
+            "projections": described,
+        }
+        (beside / LIST).write_text(json.dumps(text, indent=2) + "\n", encoding="utf-8")
+
+    write_folder(place, write, LIST)
     return written
 
 
 def read_projections(folder: str | os.PathLike[str]) -> list[Projection]:
-    """The projections in such a folder. Unlike PyNN's own reader it also takes a file with a single connection."""
+    """The projections in such a folder. Unlike PyNN's own reader it also takes a file with a single connection.
+
+    Only files of the folder itself are read: a name that leads out of it is an ``ExportError``.
+    """
     place = Path(folder)
-    found = []
-    for item in json.loads((place / "network.json").read_text(encoding="utf-8"))["projections"]:
-        file = place / item["file"]
-        rows = [line.split("\t") for line in file.read_text(encoding="ascii").splitlines() if line[:1] != "#"]
-        listed = [(int(i), int(j), float(weight), float(wait)) for i, j, weight, wait in rows]
-        found.append(Projection(item["pre"], item["post"], item["receptor"], listed, file))
-    return found
+    try:
+        described = json.loads(_inside(place, LIST).read_text(encoding="utf-8"))
+        return [_read_projection(place, item) for item in described["projections"]]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        if isinstance(error, ExportError):
+            raise
+        reason = f"{type(error).__name__}: {str(error)[:160]}"
+        raise ExportError(f"{place} does not hold projections as to_pynn writes them ({reason})") from error
+
+
+def _read_projection(place: Path, item: dict[str, Any]) -> Projection:
+    pre, post, receptor = item["pre"], item["post"], item["receptor"]
+    if type(pre) is not int or type(post) is not int or receptor not in RECEPTORS:
+        told = f"pre (={str(pre)[:20]}), post (={str(post)[:20]}) and receptor (={str(receptor)[:20]!r})"
+        raise ExportError(f"{told} of a projection must be two whole numbers and one of {RECEPTORS}")
+    file = _inside(place, item["file"])
+    rows = [line.split("\t") for line in file.read_text(encoding="ascii").splitlines() if line[:1] != "#"]
+    listed = [(int(i), int(j), float(weight), float(wait)) for i, j, weight, wait in rows]
+    return Projection(pre, post, receptor, listed, file)
+
+
+def _inside(place: Path, name: Any) -> Path:
+    """The file of this name in the folder, if it is one: no path, and no link that leads elsewhere."""
+    if not isinstance(name, str) or name in ("", ".", "..") or any(sign in name for sign in '/\\:\0'):
+        raise ExportError(f"the file of a projection (={str(name)[:80]!r}) must be a name in its own folder, without a path")
+    file = place / name
+    if file.resolve().parent != place.resolve() or (file.exists() and not file.is_file()):
+        raise ExportError(f"the file of a projection (={name[:80]!r}) must be a regular file in its own folder, not a link out of it")
+    return file

@@ -4,44 +4,89 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import nn
 
-from wirebound.export.network import Network, read_network
+from wirebound.export.layers import Conv, Layer, Network, Pool, Step
+from wirebound.export.network import read_network
+from wirebound.export.write import folder_place, write_folder
+
+LIST = "network.json"
 
 
-def to_scipy(model: nn.Module | Network, folder: str | os.PathLike[str]) -> list[Path]:
+def to_scipy(
+    model: nn.Module | Network, folder: str | os.PathLike[str], *, input_shape: Sequence[int] | None = None
+) -> list[Path]:
     """Write each layer as a CSR matrix [outputs, inputs]; returns the files, first layer first.
 
     ``scipy.sparse.load_npz(file)`` gives the matrix, newborn connections of weight 0 included. The same file holds
-    ``bias`` (zeros where a layer has none) and ``activation`` (``linear``, ``relu``, ``tanh`` or ``sigmoid``), which
-    ``numpy.load(file)`` gives; ``network.json`` lists the files in their order.
+    ``bias`` (zeros where a layer has none), ``activation`` and its number ``alpha``, which ``numpy.load(file)`` gives;
+    ``network.json`` lists the layers in their order. The matrix of a convolution is its kernel [output channels, input
+    channels of a group × places], and ``network.json`` has its stride, padding, dilation and groups; pooling layers
+    are in ``network.json`` only.
+
+    Args:
+        model: a chain of layers (``read_network``).
+        folder: where the files go.
+        input_shape: of one example, without the batch: ``network.json`` then has the size that each layer sees.
     """
-    network = read_network(model)
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    files, described = [], []
-    for number, layer in enumerate(network.layers):
-        path = place / f"layer_{number}.npz"
-        matrix = layer.matrix()
-        bias = np.zeros(layer.n_out, dtype=np.float32) if layer.bias is None else layer.bias
-        # The names are those of scipy.sparse.save_npz; what it does not know is ignored by load_npz.
-        np.savez_compressed(
-            path,
-            format=np.array("csr".encode("ascii")),
-            shape=np.array(matrix.shape),
-            data=matrix.data,
-            indices=matrix.indices,
-            indptr=matrix.indptr,
-            _is_array=np.array(True),
-            bias=bias,
-            activation=np.array(layer.activation),
-        )
-        files.append(path)
-        described.append({"file": path.name, "layer": layer.name, "shape": [layer.n_out, layer.n_in],
-                          "connections": len(layer), "activation": layer.activation})
-    text = json.dumps({"layers": described}, indent=2) + "\n"
-    (place / "network.json").write_text(text, encoding="utf-8")
+    place = folder_place(folder)
+    network = read_network(model, input_shape)
+    files: list[Path] = []
+
+    def write(beside: Path) -> None:
+        described = []
+        for number, layer in enumerate(network.layers):
+            described.append(_described(layer))
+            if isinstance(layer, Layer):
+                name = f"layer_{number}.npz"
+                _save(beside / name, layer)
+                files.append(place / name)
+                described[-1] = {"file": name, **described[-1]}
+        text = json.dumps({"layers": described}, indent=2) + "\n"
+        (beside / LIST).write_text(text, encoding="utf-8")
+
+    write_folder(place, write, LIST)
     return files
+
+
+def _save(path: Path, layer: Layer) -> None:
+    matrix = layer.matrix()
+    bias = np.zeros(layer.n_out, dtype=np.float32) if layer.bias is None else layer.bias
+    # The names are those of scipy.sparse.save_npz; what it does not know is ignored by load_npz.
+    np.savez_compressed(
+        path,
+        format=np.array("csr".encode("ascii")),
+        shape=np.array(matrix.shape),
+        data=matrix.data,
+        indices=matrix.indices,
+        indptr=matrix.indptr,
+        _is_array=np.array(True),
+        bias=bias,
+        activation=np.array(layer.activation),
+        alpha=np.array(layer.alpha, dtype=np.float32),
+    )
+
+
+def _described(layer: Step) -> dict[str, Any]:
+    about: dict[str, Any] = {"layer": layer.name, "kind": "linear", "activation": layer.activation}
+    if layer.alpha:
+        about["alpha"] = layer.alpha
+    if isinstance(layer, Layer):
+        about |= {"shape": [layer.n_out, layer.n_in], "connections": len(layer)}
+    if isinstance(layer, Conv | Pool):
+        window, first = layer.window, 2 - layer.dimensions
+        pooling = isinstance(layer, Pool)
+        about["kind"] = f"{layer.kind}-pool{layer.dimensions}d" if isinstance(layer, Pool) else f"conv{layer.dimensions}d"
+        about["input_size"] = None if layer.size is None else layer.size[first:]
+        if window is not None:  # of a pooling layer: the window is everything
+            about |= {"kernel": window.kernel[first:], "stride": window.stride[first:],
+                      "padding": [window.before[first:], window.after[first:]], "dilation": window.dilation[first:]}
+            about |= {} if pooling else {"groups": window.groups, "in_channels": window.in_channels}
+        if isinstance(layer, Pool) and layer.kind == "mean":
+            about["count_padding"] = layer.count_padding
+    return about

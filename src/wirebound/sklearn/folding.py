@@ -10,7 +10,7 @@ from wirebound.export.network import Layer, Network
 
 def fold_inputs(network: Network, scaler: StandardScaler) -> Network:
     """The network that takes what ``scaler`` takes."""
-    first = network.layers[0]
+    first = network.weighted[0]
     weights = first.weights / scaler.scale_[first.columns]
     shift = np.bincount(first.rows, weights * scaler.mean_[first.columns], first.n_out)
     return Network((_changed(first, weights, (0 if first.bias is None else first.bias) - shift), *network.layers[1:]))
@@ -18,7 +18,7 @@ def fold_inputs(network: Network, scaler: StandardScaler) -> Network:
 
 def fold_targets(network: Network, scaler: StandardScaler) -> Network:
     """The network that gives what ``scaler`` took."""
-    last = network.layers[-1]
+    last = network.weighted[-1]
     bias = (0 if last.bias is None else last.bias) * scaler.scale_ + scaler.mean_
     return Network((*network.layers[:-1], _changed(last, last.weights * scaler.scale_[last.rows], bias)))
 

@@ -13,7 +13,7 @@ def path_strength(network: Network) -> np.ndarray:
     An input without a connection has exactly 0, and so has one whose paths all end in units without an output.
     """
     strength = np.ones(network.sizes[-1])
-    for layer in reversed(network.layers):
+    for layer in reversed(network.weighted):
         strength = abs(layer.matrix().astype(np.float64)).T @ strength
     total = strength.sum()
     return strength / total if total > 0 else strength

@@ -1,0 +1,279 @@
+"""A network as numbers: the connections of each layer, sorted by row, with biases and activations.
+
+Every format is written from this, and ``Network.forward`` is what each is compared with. A convolution is its kernel
+as a matrix and a window; one dimension is two of which the first has size 1, as in the convolutions themselves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from wirebound.export.activation import ACTIVATIONS
+from wirebound.export.errors import ExportError
+from wirebound.ops import Window
+
+ANY = 0  # channels of a window that takes them one by one, however many there are
+Shape = tuple[int, ...]  # of one example: (features,), (channels, length) or (channels, height, width)
+
+
+class _Activated:
+    """What has an activation."""
+
+    activation: str
+    alpha: float  # the number of an activation that has one
+
+    def activate(self, y: np.ndarray) -> np.ndarray:
+        return ACTIVATIONS[self.activation].numpy(y, self.alpha)
+
+
+class _Windowed:
+    """What looks at windows of its input."""
+
+    name: str
+    dimensions: int  # 1 or 2
+    size: tuple[int, int] | None  # height and width of the input, where they are known
+
+    @property
+    def known_size(self) -> tuple[int, int]:
+        if self.size is None:
+            raise need_shape(self.name, self.dimensions)
+        return self.size
+
+    @property
+    def known_window(self) -> Window:
+        raise NotImplementedError
+
+    @property
+    def out_size(self) -> tuple[int, int]:
+        (height, width), window = self.known_size, self.known_window
+        return window.out_size(height, 0), window.out_size(width, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer(_Activated):
+    """y = activation(W x + b), W as a list of connections sorted by row, then column."""
+
+    name: str
+    n_out: int
+    n_in: int
+    rows: np.ndarray  # int64, which output
+    columns: np.ndarray  # int64, which input
+    weights: np.ndarray  # float32; a newborn's is ±0
+    bias: np.ndarray | None  # float32
+    activation: str
+    alpha: float = 0.0
+
+    def __len__(self) -> int:
+        """Connections of this layer."""
+        return len(self.weights)
+
+    def matrix(self) -> Any:
+        """W as a ``scipy.sparse.csr_array`` with every connection in it, newborns of weight 0 too."""
+        from scipy import sparse
+
+        indptr = np.searchsorted(self.rows, np.arange(self.n_out + 1)).astype(np.int32)
+        parts = (self.weights, self.columns.astype(np.int32), indptr)
+        return sparse.csr_array(parts, shape=(self.n_out, self.n_in))
+
+    def dense(self) -> np.ndarray:
+        """W in full. Dense by nature: for formats that know nothing else."""
+        full = np.zeros((self.n_out, self.n_in), dtype=np.float32)
+        full[self.rows, self.columns] = self.weights
+        return full
+
+    def sized(self, shape: Shape) -> tuple[Layer, Shape]:
+        """The layer for an input of this shape, and the shape of its output."""
+        if math.prod(shape) != self.n_in:
+            raise ExportError(f"layer {self.name!r} has {self.n_in} inputs, it is given {math.prod(shape)}")
+        return self, (self.n_out,)
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        """Outputs for inputs [examples, features], in the precision of the inputs."""
+        y = (self.matrix().astype(x.dtype) @ np.ascontiguousarray(x.T)).T
+        return self.activate(y if self.bias is None else y + self.bias)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Conv(_Windowed, Layer):
+    """A convolution: row o of W is the kernel of output channel o, its columns are (channel, place) (``Window``)."""
+
+    window: Window
+    dimensions: int
+    size: tuple[int, int] | None = None
+
+    @property
+    def kernel_shape(self) -> Shape:
+        """Of the dense kernel, as torch has it."""
+        return (self.n_out, self.window.group_channels, *self.window.kernel[2 - self.dimensions :])
+
+    @property
+    def known_window(self) -> Window:
+        return self.window
+
+    def sized(self, shape: Shape) -> tuple[Conv, Shape]:
+        size = spatial_size(self.name, self.dimensions, self.window, shape)
+        layer = dataclasses.replace(self, size=size)
+        return layer, (self.n_out, *layer.out_size[2 - self.dimensions :])
+
+    def unrolled(self) -> Layer:
+        """The same as a linear layer on flat inputs, every connection once for each place of the output."""
+        (height, width), (out_height, out_width) = self.known_size, self.out_size
+        window = self.window
+        channel, place = np.divmod(self.columns, math.prod(window.kernel))
+        ky, kx = np.divmod(place, window.kernel[1])
+        channel = channel + self.rows // (self.n_out // window.groups) * window.group_channels
+        oy, ox = np.divmod(np.arange(out_height * out_width), out_width)
+        iy = oy * window.stride[0] - window.before[0] + (ky * window.dilation[0])[:, None]
+        ix = ox * window.stride[1] - window.before[1] + (kx * window.dilation[1])[:, None]
+        inside = (iy >= 0) & (iy < height) & (ix >= 0) & (ix < width)
+        rows = (self.rows[:, None] * (out_height * out_width) + np.arange(out_height * out_width))[inside]
+        columns = ((channel[:, None] * height + iy) * width + ix)[inside]
+        weights = np.broadcast_to(self.weights[:, None], inside.shape)[inside]
+        order = np.lexsort((columns, rows))
+        bias = None if self.bias is None else np.repeat(self.bias, out_height * out_width)
+        n_out, n_in = self.n_out * out_height * out_width, window.in_channels * height * width
+        return Layer(
+            self.name, n_out, n_in, rows[order], columns[order], weights[order], bias, self.activation, self.alpha
+        )
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        return self.unrolled().forward(x)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool(_Windowed, _Activated):
+    """The largest or the mean of each window of each channel."""
+
+    name: str
+    kind: str  # "max" or "mean"
+    window: Window | None  # None: all places of a channel
+    dimensions: int
+    count_padding: bool = True  # a mean divides by the places of the window, padding too
+    activation: str = "linear"
+    alpha: float = 0.0
+    channels: int = 0  # 0 until it is sized
+    size: tuple[int, int] | None = None
+
+    def __len__(self) -> int:
+        """It has no connections."""
+        return 0
+
+    @property
+    def known_window(self) -> Window:
+        if self.window is not None:
+            return self.window
+        return Window(ANY, ANY, self.known_size, (1, 1), (0, 0), (0, 0), (1, 1), 1)
+
+    def sized(self, shape: Shape) -> tuple[Pool, Shape]:
+        size = spatial_size(self.name, self.dimensions, self.window, shape)
+        layer = dataclasses.replace(self, size=size, channels=shape[0])
+        return layer, (shape[0], *layer.out_size[2 - self.dimensions :])
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        (height, width), (out_height, out_width), window = self.known_size, self.out_size, self.known_window
+        images = x.reshape(-1, self.channels, height, width)
+        margins = ((0, 0), (0, 0), *zip(window.before, window.after, strict=True))
+        padded = np.pad(images, margins, constant_values=-np.inf if self.kind == "max" else 0)
+        counted = np.pad(np.ones((1, 1, height, width)), margins, constant_values=float(self.count_padding))
+        found: Any = -np.inf if self.kind == "max" else 0.0
+        count: Any = 0
+        for ky in range(window.kernel[0]):
+            for kx in range(window.kernel[1]):
+                y, x_ = ky * window.dilation[0], kx * window.dilation[1]
+                rows = slice(y, y + (out_height - 1) * window.stride[0] + 1, window.stride[0])
+                columns = slice(x_, x_ + (out_width - 1) * window.stride[1] + 1, window.stride[1])
+                seen = padded[:, :, rows, columns]
+                found = np.maximum(found, seen) if self.kind == "max" else found + seen
+                count = count + counted[:, :, rows, columns]
+        y_ = found if self.kind == "max" else found / count
+        return self.activate(y_.astype(x.dtype).reshape(len(x), -1))
+
+
+Step = Layer | Conv | Pool
+
+
+@dataclass(frozen=True)
+class Network:
+    """Layers one after another."""
+
+    layers: tuple[Step, ...]
+    shape: Shape | None = None  # of one input, where it is known; of linear layers it is what the first one takes
+    flat: bool = False  # inputs come flat, though the first layer sees them in another shape
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers that go into the first layer and come out of each."""
+        sizes = [math.prod(self.input_shape)]
+        shape = self.input_shape
+        for layer in self.layers:
+            shape = layer.sized(shape)[1]
+            sizes.append(math.prod(shape))
+        return sizes
+
+    @property
+    def input_shape(self) -> Shape:
+        first = self.layers[0]
+        if self.shape is not None:
+            return self.shape
+        if isinstance(first, Conv | Pool):
+            raise need_shape(first.name, first.dimensions)
+        return (first.n_in,)
+
+    @property
+    def weighted(self) -> list[Layer]:
+        """The layers that have connections."""
+        return [layer for layer in self.layers if isinstance(layer, Layer)]
+
+    @property
+    def connections(self) -> int:
+        return sum(len(layer) for layer in self.layers)
+
+    @property
+    def possible(self) -> int:
+        return sum(layer.n_out * layer.n_in for layer in self.weighted)
+
+    def sized(self, shape: Shape) -> Network:
+        """The network for inputs of this shape: every layer knows the size of what it sees."""
+        layers, at = [], shape
+        for layer in self.layers:
+            found, at = layer.sized(at)
+            layers.append(found)
+        return Network(tuple(layers), shape, self.flat)
+
+    def forward(self, x: np.ndarray, dtype: type = np.float32) -> np.ndarray:
+        """Outputs [examples, numbers] for inputs [examples, ...], computed by SciPy from the connections.
+
+        The output of an example does not depend on which others are with it, to the last bit.
+        """
+        y: np.ndarray = np.asarray(x, dtype=dtype)
+        network = self.sized(y.shape[1:]) if y.ndim > 2 else self
+        y = y.reshape(len(y), -1)
+        for layer in network.layers:
+            y = layer.forward(y)
+        return y
+
+
+def spatial_size(name: str, dimensions: int, window: Window | None, shape: Shape) -> tuple[int, int]:
+    """Height and width of an input of this shape, if a layer with this window can take it."""
+    if len(shape) != dimensions + 1:
+        wanted = ("(channels, length)", "(channels, height, width)")[dimensions - 1]
+        raise ExportError(f"layer {name!r} takes inputs of shape {wanted}, it is given {shape}: check input_shape")
+    if window is not None and window.in_channels not in (ANY, shape[0]):
+        raise ExportError(f"layer {name!r} has {window.in_channels} input channels, it is given {shape[0]}")
+    size = (shape[-2], shape[-1]) if dimensions == 2 else (1, shape[-1])
+    if window is not None and min(window.out_size(size[0], 0), window.out_size(size[1], 1)) < 1:
+        raise ExportError(f"the window of layer {name!r} must fit into its input, of height and width {size}")
+    return size
+
+
+def need_shape(name: str, dimensions: int) -> ExportError:
+    example = ("(40, 100) for 40 channels of length 100", "(1, 28, 28)")[dimensions - 1]
+    return ExportError(
+        f"layer {name!r} looks at windows of its input, and this format wants to know how large that is: give "
+        f"input_shape, the shape of one example, such as {example}"
+    )
