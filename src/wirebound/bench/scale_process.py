@@ -102,7 +102,7 @@ class Run:
             clamp=False,
         )
         clock.append(time.perf_counter())
-        wiring.rewire_(dead, bridge.riders(0, group, method.steps), method.steps, None)
+        wiring.rewire_(dead, bridge.riders(0, group), method.steps, None)
         clock.append(time.perf_counter())
         names = ("forward", "backward", "update", "rewiring")
         return dict(zip(names, (b - a for a, b in pairwise(clock)), strict=True))

@@ -110,6 +110,7 @@ class SparseLinear(SparseLayer):
         if not shape or shape[-1] != self.in_features:
             last = shape[-1] if shape else "none"
             raise ValueError(f"the last dimension of the input (={last}) must be in_features (={self.in_features})")
+        bias: Tensor | None
         try:
             bias = self._parameters["bias"]  # nn.Module takes longer to find an attribute
         except KeyError:  # somebody computes it, as parametrizations do

@@ -75,7 +75,8 @@ def plain_matrix(wiring: Wiring, part: int) -> Tensor:
     """The dense matrix [n_out, n_in] of one part by torch operators, from which gradients flow to θ."""
     if _get_tracing_state() is not None and torch.onnx.is_in_onnx_export():
         return _constant(lambda: wiring.layer_dense(part))  # ONNX has no need of θ, nor of all these operators
-    theta, code, colptr = wiring.theta, wiring.code, wiring.colptr
+    code, colptr = wiring.code, wiring.colptr
+    theta: Tensor = wiring.theta
     shape, first = wiring.layers[part], wiring.geometry.column_start[part]
     # The column of a connection is the number of later columns that start at or before it.
     starts = code.new_zeros(code.numel() + 1, dtype=torch.int64)

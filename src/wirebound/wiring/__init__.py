@@ -1,9 +1,10 @@
 """A wiring is one budget: K active connections over one matrix or many."""
 
+from wirebound.ops.faults import WiringError
 from wirebound.wiring.budget import Allocation, allocate, settle_budget
 from wirebound.wiring.constraints import Constraints
 from wirebound.wiring.draw import draw_newborns
-from wirebound.wiring.wiring import GradientSource, LayerShape, Wiring, WiringError
+from wirebound.wiring.wiring import GradientSource, LayerShape, Wiring
 
 __all__ = [
     "Allocation",

@@ -99,6 +99,14 @@ class Wiring(nn.Module):
     fan_caps: Tensor | None  # int64[2, layers]: most connections of an output and of an input neuron
     column_signs: Tensor | None  # int8, for each input neuron of all layers: 1, -1, or 0 where it is free
     identity: Tensor  # seed, index: the constant signs follow from them, so they are part of the state
+    # What is derived from the arrays, for as long as they stay the same (``forget``).
+    _trusted: IndexKey | None  # which arrays were last checked
+    _bounds: list[int]  # where layers start in them
+    _indices: dict[int, LayerIndex]
+    _seen: tuple[Tensor | None, int]  # which θ was last checked
+    _split: tuple[Tensor, tuple[int, int | None, bool, bool], tuple[Tensor, ...]] | None
+    _origin: tuple[Tensor, int | None, list[int]] | None  # seed and index
+    _said_dormant: bool
 
     def __init__(
         self,
@@ -483,12 +491,12 @@ class Wiring(nn.Module):
 
     def forget(self) -> None:
         """Drop what was derived from the arrays: the next use looks at them again."""
-        self._trusted: IndexKey | None = None  # which arrays were last checked
-        self._bounds: list[int] = []  # where layers start in them
-        self._indices: dict[int, LayerIndex] = {}
-        self._seen: tuple[Tensor | None, int] = (None, 0)  # which θ was last checked
-        self._split: tuple[Tensor, tuple[int, int | None, bool, bool], tuple[Tensor, ...]] | None = None
-        self._origin: tuple[Tensor, int | None, list[int]] | None = None  # seed and index
+        self._trusted = None
+        self._bounds = []
+        self._indices = {}
+        self._seen = (None, 0)
+        self._split = None
+        self._origin = None
         self._said_dormant = False
 
     # State
