@@ -258,8 +258,12 @@ static bool update_chunk(const wb_rule& rule, const UpdateArrays<T>& arrays, con
         const int64_t first = std::min(std::max(walks[i].first, at), to), last = std::min(walks[i].last, to);
         if (last <= first) continue;
         if (at < first) not_finite |= update_range<T>(rule, arrays, table, at, first, 0, 0, dead);
-        not_finite |= update_range<T>(rule, arrays, table, first, last, walks[i].shrink, walks[i].noise_std, dead);
         at = last;
+        if (walks[i].frozen) continue;
+        wb_rule here = rule;
+        here.lr *= walks[i].lr_factor;
+        here.weight_decay *= walks[i].decay_factor;
+        not_finite |= update_range<T>(here, arrays, table, first, last, walks[i].shrink, walks[i].noise_std, dead);
     }
     if (at < to) not_finite |= update_range<T>(rule, arrays, table, at, to, 0, 0, dead);
     return not_finite;

@@ -32,7 +32,7 @@ enum {
 // ---- library -------------------------------------------------------------------------------------------------------
 
 // Raised whenever a signature below changes; Python refuses a library with another number.
-#define WB_ABI_VERSION 2
+#define WB_ABI_VERSION 3
 WB_API int wb_abi_version(void);
 
 // Name of the instruction set in use: "baseline", "v3", "v4" or "neon".
@@ -125,11 +125,15 @@ typedef struct wb_rule {
     double lr, momentum, dampening, weight_decay, beta1, beta2, eps;
 } wb_rule;
 
-// The rest of Algorithm 1 for connections first .. last: theta - shrink + noise_std * normal(k).
+// The rest of Algorithm 1 for connections first .. last: theta - shrink + noise_std * normal(k); and how much of the
+// rule's rates they have.
 typedef struct wb_walk {
     int64_t first, last;
-    double shrink;     // eta alpha
-    double noise_std;  // sqrt(2 eta T); 0 draws nothing
+    double shrink;        // eta alpha
+    double noise_std;     // sqrt(2 eta T); 0 draws nothing
+    double lr_factor;     // on the rule's lr
+    double decay_factor;  // on the rule's weight_decay
+    int32_t frozen;       // nothing of them changes, optimiser state included
 } wb_walk;
 
 // Moves n thetas in place and returns how many are below 0 (see `bound`); their sorted indices go to dead, as many as

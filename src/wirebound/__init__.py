@@ -45,8 +45,11 @@ from wirebound.nn import (
     SparseLSTMCell,
     SparseRNN,
     SparseRNNCell,
+    freeze,
+    set_rates,
     sparsify,
     to_dense,
+    unfreeze,
     wirings,
 )
 from wirebound.posterior import SampleCollector, Samples
@@ -91,13 +94,16 @@ __all__ = [
     "__version__",
     "distributed",
     "drop",
+    "freeze",
     "grow",
     "ledger",
     "load",
     "save",
     "schedule",
+    "set_rates",
     "sparsify",
     "to_dense",
+    "unfreeze",
     "when",
     "wirings",
 ]

@@ -177,7 +177,7 @@ def test_another_method_takes_the_wiring_over():
     method = wb.DeepR(model, torch.optim.SGD(model.parameters(), lr=0.1))
     assert [info.active for info in _steps(method, 2)] == [wiring.budget] * 2
     F.mse_loss(model(X), TARGET).backward()
-    with pytest.raises(ValueError, match="another method has taken it over"):
+    with pytest.raises(RuntimeError, match="a later DeepR has taken over"):
         first.step()
 
 

@@ -63,7 +63,7 @@ static void compare(Random& random, int64_t step, bool lost) {
         gradient.push_back(static_cast<T>(random.signed_uniform()));
     }
     if (lost) one.theta[static_cast<size_t>(random.below(budget))] = std::numeric_limits<T>::quiet_NaN();
-    const wb_walk walk{0, budget, 0.3 * random.uniform(), 0.1 * random.uniform()};
+    const wb_walk walk{0, budget, 0.3 * random.uniform(), 0.1 * random.uniform(), 1.0, 1.0, 0};
     std::vector<double> shares;
     for (int64_t i = 0; i < layers; ++i) shares.push_back(0.1 + random.uniform());
     const double* by_share = random.below(2) ? shares.data() : nullptr;

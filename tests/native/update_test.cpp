@@ -66,10 +66,12 @@ static void compare(Random& random, int64_t n, int threads) {
     rule.eps = 1e-4;
     const bool has_momentum = random.below(2) == 0, amsgrad = random.below(2) == 0, ages = random.below(3) != 0;
 
-    // Two walks with a gap before, between and after them.
+    // Two walks with a gap before, between and after them; the first may have rates of its own, the second be frozen.
     const int64_t a = random.below(n / 4 + 1), b = a + random.below(n / 3 + 1), c = b + random.below(n / 8 + 1);
-    const wb_walk walks[] = {{a, b, 1e-3 * random.uniform(), 1e-2 * random.uniform()},
-                             {c, c + (n - c) / 2, 0.0, random.below(2) ? 0.0 : 0.02}};
+    const bool own = random.below(2) == 0;
+    const wb_walk walks[] = {{a, b, 1e-3 * random.uniform(), 1e-2 * random.uniform(), own ? 2 * random.uniform() : 1.0,
+                              own ? 2 * random.uniform() : 1.0, 0},
+                             {c, c + (n - c) / 2, 0.0, random.below(2) ? 0.0 : 0.02, 1.0, 1.0, random.below(4) == 0}};
 
     Arrays<T> data = random_arrays<T>(random, static_cast<size_t>(n), rule.clock);
     const Arrays<T> before = data;
@@ -88,8 +90,16 @@ static void compare(Random& random, int64_t n, int threads) {
         const size_t i = static_cast<size_t>(k);
         ConnectionState s{before.theta[i], before.moment1[i], before.moment2[i], before.moment2_max[i]};
         const double age = ages ? static_cast<double>(rule.clock - before.born[i]) : static_cast<double>(rule.clock);
-        optimise_reference(rule, s, before.gradient[i], has_momentum, amsgrad, age);
-        if (rule.bound) {
+        wb_rule here = rule;
+        bool frozen = false;
+        for (const wb_walk& walk : walks) {
+            if (k < walk.first || k >= walk.last) continue;
+            here.lr *= walk.lr_factor;
+            here.weight_decay *= walk.decay_factor;
+            frozen = walk.frozen != 0;
+        }
+        if (!frozen) optimise_reference(here, s, before.gradient[i], has_momentum, amsgrad, age);
+        if (rule.bound && !frozen) {
             for (const wb_walk& walk : walks) {
                 if (k < walk.first || k >= walk.last) continue;
                 s.theta -= walk.shrink;

@@ -33,6 +33,9 @@ class RewiringOptimizer(optim.Optimizer):
         info: what the last step did (``StepInfo``), None before the first.
     """
 
+    # GradScaler is to divide gradients by its scale itself: a fused inner optimiser would, but it does not move θ.
+    _step_supports_amp_scaling = False
+
     # torch's own __init__ would give this object groups and state of its own.
     def __init__(self, method: Method) -> None:
         self.method = method

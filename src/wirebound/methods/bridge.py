@@ -6,13 +6,18 @@ torch keeps in ``optimizer.state``; torch's own step does the rest of the model.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn, optim
 
+from wirebound.methods.carried import carried_tensors, is_schedule_free, refusal, starts
+from wirebound.methods.pieces import layers_apart
 from wirebound.ops.rule import NO_STATE, Kind, Rule, State
+from wirebound.wiring import Wiring
 
 _OWN_RULES: dict[type[optim.Optimizer], Kind] = {
     optim.SGD: Kind.SGD,
@@ -37,12 +42,25 @@ class Trained(Protocol):
 class Bridge:
     """One optimiser and the wirings (or whole matrices) that it trains."""
 
-    def __init__(self, optimizer: optim.Optimizer, wirings: Sequence[Trained], *, ages: bool = True) -> None:
-        if isinstance(optimizer, optim.LBFGS):
-            raise ValueError("optimizer (=LBFGS) must keep its state by element, so that it can move with connections")
+    def __init__(
+        self, optimizer: optim.Optimizer, wirings: Sequence[Trained], *, ages: bool = True, bound: bool = False
+    ) -> None:
+        reason = refusal(optimizer)
+        if reason is None and bound and is_schedule_free(optimizer):
+            reason = (
+                "evaluates at an average of θ, which leaves θ >= 0 where signs are bound; wb.SET, wb.RigL and wb.Fixed "
+                "can take it"
+            )
+        if reason is not None:
+            raise ValueError(
+                f"optimizer (={type(optimizer).__name__}) must keep its state by element, so that it can move with "
+                f"connections: it {reason}"
+            )
         self.optimizer = optimizer
         self.wirings = wirings
         self.kind = _OWN_RULES.get(type(optimizer), Kind.NONE)
+        self._found: dict[int, list[tuple[Tensor, float]]] = {}  # of the step that is being taken
+        self._starts: dict[str, float] | None = None  # of other optimisers' state, by name
         self._rules: dict[int, tuple[tuple[Any, ...], Rule]] = {}
         # How often Adam has moved each θ, and the count at which each connection was born, for the bias correction.
         self.updates = [0] * len(wirings)
@@ -59,10 +77,22 @@ class Bridge:
                     return group
         raise ValueError("the wiring's parameter is no longer in the optimiser")
 
+    def lr(self, group: Mapping[str, Any]) -> float:
+        """η of a group, as a scheduler has left it."""
+        if "lr" not in group:
+            name = type(self.optimizer).__name__
+            raise ValueError(f"optimizer (={name}) must have 'lr' in its parameter groups, by which ℓ1 and noise go")
+        lr = float(group["lr"])
+        if not (math.isfinite(lr) and lr >= 0):
+            raise ValueError(f"lr (={lr}) must be a finite number >= 0")
+        return lr
+
     def step_torch(self) -> None:
         """torch's own step: for all parameters, or for all but θ where we compute the rule."""
+        for wiring in self.wirings:
+            self.lr(self.group(wiring))  # before anything has moved
         if self.kind is Kind.NONE:
-            self.optimizer.step()
+            self._step_all()
             return
         thetas = [wiring.theta for wiring in self.wirings]
         if not self._has_other_work(thetas):
@@ -77,6 +107,20 @@ class Bridge:
         finally:
             for theta, grad in zip(thetas, grads, strict=True):
                 theta.grad = grad
+
+    def _step_all(self) -> None:
+        """The step of an optimiser that moves θ itself; θ stays as it was if it keeps state that cannot move along."""
+        before = [wiring.theta.detach().clone() for wiring in self.wirings]
+        with layers_apart(self.optimizer, self.wirings):
+            self.optimizer.step()
+        try:
+            for number, wiring in enumerate(self.wirings):
+                self._found[number] = self._find(number, self.group(wiring))
+        except ValueError:
+            with torch.no_grad():
+                for wiring, theta in zip(self.wirings, before, strict=True):
+                    wiring.theta.copy_(theta)
+            raise
 
     def _has_other_work(self, thetas: list[nn.Parameter]) -> bool:
         """Whether anything but θ has a gradient, or anyone waits for the optimiser's step to be called."""
@@ -106,7 +150,7 @@ class Bridge:
         return known[1]
 
     def _rule(self, group: dict[str, Any], fresh: bool) -> Rule:
-        lr = float(group["lr"])
+        lr = self.lr(group)
         if self.kind is Kind.SGD:
             return Rule(
                 Kind.SGD,
@@ -148,6 +192,7 @@ class Bridge:
         if self.kind is Kind.SGD:
             return State(momentum=state["momentum_buffer"])
         state["step"] += 1
+        self._keep_ages(number)
         return State(
             exp_avg=state["exp_avg"],
             exp_avg_sq=state["exp_avg_sq"],
@@ -155,6 +200,14 @@ class Bridge:
             born=self.born[number],
             clock=self._count_update(number, state["step"]),
         )
+
+    def _keep_ages(self, number: int) -> None:
+        """Connections of frozen layers take no step, so they do not grow older either."""
+        wiring = self.wirings[number]
+        if isinstance(wiring, Wiring) and wiring.has_frozen:
+            for layer, (first, last) in enumerate(itertools.pairwise(wiring.bounds)):
+                if wiring.is_frozen(layer):
+                    self.born[number][first:last] += 1
 
     def _count_update(self, number: int, counted: Tensor) -> int:
         """The number of this update of θ.
@@ -183,25 +236,20 @@ class Bridge:
 
     def riders(self, number: int, group: dict[str, Any]) -> list[tuple[Tensor, float]]:
         """The arrays that move with their connections, and what a newborn of this update has there."""
-        wiring = self.wirings[number]
-        found: list[tuple[Tensor, float]] = []
-        for name, value in self.optimizer.state.get(wiring.theta, {}).items():
-            if not isinstance(value, Tensor) or (value.dim() == 0 and name != "prev"):
-                continue
-            if value.shape != wiring.theta.shape:
-                raise ValueError(
-                    f"optimizer (={type(self.optimizer).__name__}) keeps {name!r} of shape {tuple(value.shape)}, "
-                    f"which must be {tuple(wiring.theta.shape)} to move with connections"
-                )
-            found.append((value, self._clean(name, group)))
+        theta = self.wirings[number].theta
+        if self.kind is Kind.NONE:
+            found = self._found.pop(number, None) or self._find(number, group)
+        else:  # moments, and an average of θ perhaps: all of them start at 0
+            state = self.optimizer.state.get(theta, {})
+            found = [(value, 0.0) for value in state.values() if isinstance(value, Tensor) and value.dim()]
         if self.born:
             found.append((self.born[number], self.updates[number]))
         return found
 
-    def _clean(self, name: str, group: dict[str, Any]) -> float:
-        """The value with which torch starts this piece of state."""
-        if isinstance(self.optimizer, optim.Rprop) and name == "step_size":
-            return float(group["lr"])
-        if isinstance(self.optimizer, optim.Adagrad) and name == "sum":
-            return float(group["initial_accumulator_value"])
-        return 0.0
+    def _find(self, number: int, group: dict[str, Any]) -> list[tuple[Tensor, float]]:
+        """What an optimiser keeps whose rule we do not know, wherever it keeps it."""
+        theta = self.wirings[number].theta
+        tensors = list(carried_tensors(self.optimizer, theta))
+        if tensors and self._starts is None:
+            self._starts = starts(self.optimizer, group, theta)
+        return [(value, (self._starts or {}).get(name, 0.0)) for name, value in tensors]

@@ -21,7 +21,6 @@ re-activated connection starts at θ = 0 exactly. With a rate that always fills 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -32,32 +31,40 @@ from torch import Tensor, nn, optim
 from wirebound import ops
 from wirebound.core import schedule
 from wirebound.core.draws import binomial, uniform
-from wirebound.core.langevin import pull_and_push
 from wirebound.core.schedule import Rate, Scalar
 from wirebound.methods.bridge import Bridge
 from wirebound.methods.highest import HasHighest, Highest
 from wirebound.methods.matrices import load_rows
-from wirebound.methods.method import Method, StepInfo, require_finite, require_parameters, require_wirings
+from wirebound.methods.method import StepInfo, WiringMethod, require_finite
+from wirebound.methods.walks import layer_walks
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.ops.rule import Walk
 from wirebound.wiring import Wiring
 
 
 @torch.no_grad()
 def reactivate_(wiring: Wiring, alive: Tensor, rate: float, riders: list[tuple[Tensor, float]], step: int) -> list[int]:
     """Bring dormant connections to life at this rate, as far as there are empty places; how many in each layer."""
-    active = int(alive.sum())
-    empty = wiring.budget - active
+    vacant = ~alive
+    possible = wiring.possible
+    if wiring.has_frozen:  # nobody wakes up there, and empty places stay where they are
+        frozen = wiring.layer_rates.frozen
+        vacant &= ~wiring.in_frozen()
+        possible = sum(layer.possible for layer, still in zip(wiring.layers, frozen, strict=True) if not still)
+        active = sum(n for n, still in zip(wiring.layer_active, frozen, strict=True) if not still)
+    else:
+        active = int(alive.sum())
+    empty = int(vacant.sum())
     u = uniform(wiring.seed, stream_of(Stream.OTHER, wiring.index), step)
-    births = min(empty, binomial(wiring.possible - active, rate, u))
+    births = min(empty, binomial(possible - active, rate, u))
     if not births:
         return [0] * len(wiring.layers)
     # All empty places move to dormant positions drawn anew, and a random choice of them comes to life: so each dormant
     # connection is as likely as any other, those that empty places stood for included.
     held = alive.to(torch.int32)
-    wiring.rewire_(torch.nonzero(~alive).view(-1), [*riders, (held, 0)], step, None)
+    wiring.rewire_(torch.nonzero(vacant).view(-1), [*riders, (held, 0)], step, None)
     alive.copy_(held)
-    places = torch.nonzero(~alive).view(-1)
+    vacant = ~alive
+    places = torch.nonzero(vacant & ~wiring.in_frozen() if wiring.has_frozen else vacant).view(-1)
     stream = stream_of(Stream.OTHER, wiring.index, layer=0)
     chosen = places[ops.sample_sorted(empty, births, wiring.seed, stream, step, places.device)]
     alive[chosen] = True
@@ -65,7 +72,7 @@ def reactivate_(wiring: Wiring, alive: Tensor, rate: float, riders: list[tuple[T
     return edges.diff().tolist()
 
 
-class ConstantRate(HasHighest, Method):
+class ConstantRate(HasHighest, WiringMethod):
     """Rewiring of a sparsified model in which dormant connections wake up at a constant rate.
 
     Args:
@@ -89,14 +96,11 @@ class ConstantRate(HasHighest, Method):
         l1: Rate = 1e-4,
         temperature: Rate = 0.0,
     ) -> None:
-        self.model, self.optimizer = model, optimizer
-        self.wirings = require_wirings("ConstantRate", model)
-        require_parameters(optimizer, self.wirings)
+        self.take(model, optimizer)
         if not callable(rate):
             _probability(rate)
         self.rate = rate
-        self.bridge = Bridge(optimizer, self.wirings)
-        self.shapes = tuple(layer for wiring in self.wirings for layer in wiring.layers)
+        self.bridge = Bridge(optimizer, self.wirings, bound=True)
         names = [shape.name for shape in self.shapes]
         self.l1 = schedule.per_layer("l1", l1, names)
         self.temperature = schedule.per_layer("temperature", temperature, names)
@@ -104,9 +108,12 @@ class ConstantRate(HasHighest, Method):
         for wiring in self.wirings:
             wiring.bind_signs_()
             wiring.keep_empty_places_()
+        self.claim()
         self.highest = Highest(self.layer_active())
 
     def step(self) -> StepInfo:
+        if not self.may_step():
+            return self.no_step()
         require_finite(self.wirings, self.steps + 1)
         self.steps += 1
         for wiring in self.wirings:
@@ -128,13 +135,8 @@ class ConstantRate(HasHighest, Method):
     def _step_wiring(self, number: int, wiring: Wiring, first_layer: int) -> list[int]:
         theta, alive, step = wiring.theta.detach(), _alive(wiring), self.steps
         group = self.bridge.group(wiring)
-        lr = float(group["lr"])
-        bounds = wiring.bounds
-        rates = zip(self.l1[first_layer:], self.temperature[first_layer:], strict=True)
-        walks = [
-            Walk(first, last, *pull_and_push(*rate, step, lr))
-            for (first, last), rate in zip(itertools.pairwise(bounds), rates, strict=False)
-        ]
+        lr = self.bridge.lr(group)
+        walks = layer_walks(wiring, self.l1[first_layer:], self.temperature[first_layer:], step, lr)
         rule, state = self.bridge.rule(number, group), self.bridge.state(number, group)
         noise = stream_of(Stream.NOISE, wiring.index)
         grad = wiring.theta.grad

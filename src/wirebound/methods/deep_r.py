@@ -31,7 +31,8 @@ from wirebound.core import schedule
 from wirebound.core.langevin import pull_and_push
 from wirebound.core.schedule import Rate, Scalar
 from wirebound.methods.bridge import Bridge
-from wirebound.methods.method import Method, StepInfo, require_finite, require_parameters, require_wirings
+from wirebound.methods.method import StepInfo, WiringMethod, require_finite
+from wirebound.methods.walks import layer_walks
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import StepCounts, Walk
 from wirebound.wiring import Wiring
@@ -51,7 +52,7 @@ def deep_r_step(
     shares: list[float] | None,
 ) -> StepCounts:
     """Algorithm 1 for one wiring, after torch has stepped the rest of the model; what happened in each layer."""
-    if wiring.constrained:
+    if wiring.constrained or wiring.has_frozen:
         return _constrained_step(wiring, bridge, number, group, walks, step, rewire=rewire, shares=shares)
     theta, before = wiring.theta, wiring.changing()
     counts = ops.step_(
@@ -85,7 +86,8 @@ def _constrained_step(
     rewire: bool,
     shares: list[float] | None,
 ) -> StepCounts:
-    """The same where neurons have caps or signs: newborns are then drawn among the positions that keep them."""
+    """The same where neurons have caps or signs, or layers are frozen: newborns are then drawn among the positions
+    that are allowed."""
     theta, noise = wiring.theta, stream_of(Stream.NOISE, wiring.index)
     rule, state = bridge.rule(number, group), bridge.state(number, group)
     dead = ops.update_(
@@ -97,7 +99,7 @@ def _constrained_step(
     return StepCounts(born, died, wiring.layer_active)
 
 
-class DeepR(Method):
+class DeepR(WiringMethod):
     """Deep rewiring of a sparsified model.
 
     Args:
@@ -125,11 +127,8 @@ class DeepR(Method):
             raise ValueError(f"rewire_every (={rewire_every}) must be >= 1")
         if newborns not in NEWBORNS:
             raise ValueError(f"newborns (={newborns!r}) must be one of {NEWBORNS}")
-        self.model, self.optimizer = model, optimizer
-        self.wirings = require_wirings("DeepR", model)
-        require_parameters(optimizer, self.wirings)
-        self.bridge = Bridge(optimizer, self.wirings)
-        self.shapes = tuple(layer for wiring in self.wirings for layer in wiring.layers)
+        self.take(model, optimizer)
+        self.bridge = Bridge(optimizer, self.wirings, bound=True)
         names = [shape.name for shape in self.shapes]
         self.l1 = schedule.per_layer("l1", l1, names)
         self.temperature = schedule.per_layer("temperature", temperature, names)
@@ -143,6 +142,7 @@ class DeepR(Method):
         self.steps = 0
         for wiring in self.wirings:
             wiring.bind_signs_()
+        self.claim()
 
     def _initial_shares(self) -> list[list[float] | None]:
         """The layers' initial shares, where newborns follow them; one layer has nothing to share."""
@@ -156,8 +156,8 @@ class DeepR(Method):
 
         The very list of the last step if nothing in it has changed.
         """
-        if not self.rates_are_one:
-            return self._walks_by_layer(wiring, first_layer, step, lr)
+        if not self.rates_are_one or wiring.rates is not None:
+            return layer_walks(wiring, self.l1[first_layer:], self.temperature[first_layer:], step, lr)
         rates = (self.l1[first_layer], self.temperature[first_layer])
         known = self._walks.get(first_layer)
         if known is None or known[0] != (lr, rates) or self._rates_move:
@@ -165,15 +165,9 @@ class DeepR(Method):
             known = self._walks[first_layer] = ((lr, rates), [walk])
         return known[1]
 
-    def _walks_by_layer(self, wiring: Wiring, first_layer: int, step: int, lr: float) -> list[Walk]:
-        layers = range(first_layer, first_layer + len(wiring.layers))
-        values = [pull_and_push(self.l1[i], self.temperature[i], step, lr) for i in layers]
-        if all(value == values[0] for value in values):
-            return [Walk(0, wiring.budget, *values[0])]
-        bounds = wiring.bounds
-        return [Walk(bounds[i], bounds[i + 1], *value) for i, value in enumerate(values)]
-
     def step(self) -> StepInfo:
+        if not self.may_step():
+            return self.no_step()
         require_finite(self.wirings, self.steps + 1)
         self.steps += 1
         try:
@@ -194,7 +188,7 @@ class DeepR(Method):
                 counts = StepCounts([0] * len(wiring.layers), [0] * len(wiring.layers), wiring.layer_active)
             else:
                 group = self.bridge.group(wiring)
-                walks = self.walks(wiring, first_layer, self.steps, float(group["lr"]))
+                walks = self.walks(wiring, first_layer, self.steps, self.bridge.lr(group))
                 shares = self.shares[number]
                 counts = deep_r_step(
                     wiring, self.bridge, number, group, walks, self.steps, rewire=rewire, shares=shares

@@ -29,10 +29,10 @@ from wirebound.core import mapping
 from wirebound.methods.bridge import Bridge
 from wirebound.methods.drop import DropRule, Stock
 from wirebound.methods.grow import GrowRule, Growth
-from wirebound.methods.method import Method, StepInfo, require_finite, require_parameters, require_wirings
+from wirebound.methods.method import StepInfo, WiringMethod, require_finite
+from wirebound.methods.walks import layer_walks
 from wirebound.methods.when import Every
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.ops.rule import Walk
 from wirebound.wiring import Wiring
 
 SCOPES = ("layer", "global")
@@ -41,22 +41,26 @@ SCOPES = ("layer", "global")
 def drop_connections(
     wiring: Wiring, rule: DropRule, share: float, scope: str, step: int, signs: Tensor | None
 ) -> Tensor:
-    """Sorted indices of the connections that go: at most ``share`` of each layer, or of the wiring."""
+    """Sorted indices of the connections that go: at most ``share`` of each layer, or of the wiring; none of a frozen one."""
     theta = wiring.theta.detach()
     weights = mapping.weights(theta, wiring.code)
     gradient = torch.zeros_like(theta) if wiring.theta.grad is None else wiring.theta.grad
     gradient = mapping.weights(gradient, wiring.code)
-    edges = wiring.bounds if scope == "layer" else [0, wiring.budget]
+    places = torch.arange(wiring.budget, device=theta.device)
+    if scope == "layer":
+        edges = list(itertools.pairwise(wiring.bounds))
+        stocks = [places[:0] if wiring.is_frozen(i) else places[a:b] for i, (a, b) in enumerate(edges)]
+    else:
+        stocks = [places[~wiring.in_frozen()] if wiring.has_frozen else places]
     dead = []
-    for layer, (start, end) in enumerate(itertools.pairwise(edges)):
-        part = slice(start, end)
-        stream = stream_of(Stream.DROP, wiring.index, layer=layer)
+    for number, part in enumerate(stocks):
+        stream = stream_of(Stream.DROP, wiring.index, layer=number)
         own = None if signs is None else signs[part]
         stock = Stock(weights[part], gradient[part], own, wiring.seed, stream, step)
-        most = round(share * (end - start))
+        most = round(share * part.numel())
         if most:
-            dead.append(start + rule(stock, most))
-    return torch.cat(dead) if dead else torch.empty(0, dtype=torch.int64, device=theta.device)
+            dead.append(part[rule(stock, most)])
+    return torch.cat(dead) if dead else places[:0]
 
 
 def first_strength(wiring: Wiring, newborns: Tensor, scale: float, step: int) -> float | Tensor:
@@ -71,7 +75,7 @@ def first_strength(wiring: Wiring, newborns: Tensor, scale: float, step: int) ->
     return nu.abs().to(theta.dtype) * spread[layers]
 
 
-class Evolve(Method):
+class Evolve(WiringMethod):
     """Train a sparsified model and replace connections by rules of one's choice.
 
     Args:
@@ -100,18 +104,15 @@ class Evolve(Method):
             raise ValueError(f"scope (={scope!r}) must be one of {SCOPES}")
         if not (math.isfinite(newborn_scale) and newborn_scale >= 0):
             raise ValueError(f"newborn_scale (={newborn_scale}) must be a finite number >= 0")
-        self.model, self.optimizer = model, optimizer
+        self.take(model, optimizer)
         self.drop, self.grow, self.when = drop, grow, when
         self.scope, self.newborn_scale = scope, newborn_scale
-        name = type(self).__name__
-        self.wirings = require_wirings(name, model)
-        require_parameters(optimizer, self.wirings)
         self.bridge = Bridge(optimizer, self.wirings)
-        self.shapes = tuple(layer for wiring in self.wirings for layer in wiring.layers)
         self.budget = sum(w.budget for w in self.wirings)
         for wiring in self.wirings:
             wiring.release_signs_()
         self.signs = [self._signs(w) for w in self.wirings] if getattr(drop, "keeps_signs", False) else []
+        self.claim()
         self.steps = 0
 
     @staticmethod
@@ -144,6 +145,8 @@ class Evolve(Method):
 
     @torch.no_grad()
     def step(self) -> StepInfo:
+        if not self.may_step():
+            return self.no_step()
         step = self.steps + 1
         require_finite(self.wirings, step)
         share = self.when.share(step)
@@ -165,7 +168,8 @@ class Evolve(Method):
         """The optimiser's own step for θ."""
         group, bridge = self.bridge.group(wiring), self.bridge
         noise = stream_of(Stream.NOISE, wiring.index)
-        still = [Walk(0, wiring.budget, 0.0, 0.0)]
+        none = [0.0] * len(wiring.layers)
+        still = layer_walks(wiring, none, none, step, bridge.lr(group))
         rule, state = bridge.rule(number, group), bridge.state(number, group)
         theta, bound = wiring.theta.detach(), wiring.sign_bound
         ops.update_(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from torch import nn, optim
 
-from wirebound.methods.method import Method, StepInfo, require_finite, require_parameters, require_wirings
+from wirebound.methods.method import StepInfo, WiringMethod, require_finite
+from wirebound.methods.pieces import layers_apart
 
 
-class Fixed(Method):
+class Fixed(WiringMethod):
     """Train a sparsified model without rewiring.
 
     Args:
@@ -20,17 +21,18 @@ class Fixed(Method):
     """
 
     def __init__(self, model: nn.Module, optimizer: optim.Optimizer) -> None:
-        self.model, self.optimizer = model, optimizer
-        self.wirings = require_wirings("Fixed", model)
-        require_parameters(optimizer, self.wirings)
-        self.shapes = tuple(layer for wiring in self.wirings for layer in wiring.layers)
+        self.take(model, optimizer)
         self.steps = 0
         for wiring in self.wirings:
             wiring.release_signs_()
+        self.claim()
 
     def step(self) -> StepInfo:
+        if not self.may_step():
+            return self.no_step()
         require_finite(self.wirings, self.steps + 1)
-        self.optimizer.step()
+        with layers_apart(self.optimizer, self.wirings):
+            self.optimizer.step()
         for wiring in self.wirings:
             if wiring.sign_bound:
                 wiring.theta.detach().clamp_(min=0)

@@ -136,6 +136,8 @@ def gradient_blocks(growth: Growth, layers: range, block: int) -> Iterator[tuple
     together = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     geometry, theta = growth.wiring.geometry, growth.wiring.theta
     for layer in layers:
+        if growth.wiring.is_frozen(layer):
+            continue
         n_out, n_in = geometry.n_out[layer], geometry.n_in[layer]
         sources = growth.sources.get(layer, ())
         if not sources and not together:  # not part of this loss

@@ -12,6 +12,8 @@ from torch import Tensor, nn, optim
 
 from wirebound import ops
 from wirebound.methods.bridge import Trained
+from wirebound.methods.habits import Habits
+from wirebound.methods.scaled import unscale_
 from wirebound.nn.part import wirings
 from wirebound.ops.faults import not_finite
 from wirebound.wiring import LayerShape, Wiring
@@ -98,6 +100,52 @@ class Method(ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.steps = int(state["steps"])
+
+
+class Claim:
+    """The mark that a method leaves on the wirings that it steps; copies of a model and its method share a copy."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+
+
+class WiringMethod(Method):
+    """A method on the wirings of a sparse model."""
+
+    wirings: list[Wiring]
+
+    def take(self, model: nn.Module, optimizer: optim.Optimizer) -> None:
+        """Note the model, its wirings and its optimiser, if they fit together."""
+        self.model, self.optimizer = model, optimizer
+        self.wirings = require_wirings(type(self).__name__, model)
+        require_parameters(optimizer, self.wirings)
+        self.shapes = tuple(layer for wiring in self.wirings for layer in wiring.layers)
+        self._habits = Habits(model, optimizer, self.wirings)
+
+    def claim(self) -> None:
+        """From now on this is the method that steps the wirings."""
+        self._claim = Claim(type(self).__name__)
+        for wiring in self.wirings:
+            wiring.claim = self._claim
+
+    def may_step(self) -> bool:
+        """Whether there is a step to take; before anything is touched. An error if another method took over."""
+        for wiring in self.wirings:
+            if wiring.claim is not self._claim:
+                by = wiring.claim.method if isinstance(wiring.claim, Claim) else "another method"
+                mine = type(self).__name__
+                raise RuntimeError(
+                    f"this {mine} steps a wiring that a later {by} has taken over: step the {by} only, or make a new "
+                    f"{mine} to go back to it"
+                )
+        self._habits.look()
+        return unscale_(self.optimizer)
+
+    def no_step(self) -> StepInfo:
+        """The report of a step that was left out."""
+        active = self.layer_active()
+        budget = sum(w.budget for w in self.wirings) if self.promises_budget else None
+        return StepInfo(self.steps, sum(active), budget, 0, self.shapes, active, [0] * len(active))
 
 
 def require_wirings(method: str, model: nn.Module) -> list[Wiring]:

@@ -41,6 +41,7 @@ from wirebound.methods.bridge import Bridge
 from wirebound.methods.highest import Highest
 from wirebound.methods.matrices import MatrixMethod, load_rows
 from wirebound.methods.method import StepInfo, require_finite
+from wirebound.methods.scaled import unscale_
 from wirebound.methods.soft_rules import temperature_from_l1, theta_min_for, theta_min_from_l1
 from wirebound.methods.soft_start import constant_signs, first_theta
 from wirebound.ops.layout import Geometry
@@ -139,7 +140,7 @@ class SoftDeepR(MatrixMethod):
             connectivity = 0.01
         counts = allocate(names, extents, allocation, connectivity, budget)
         self.theta_min = self._floors(theta_min, sum(counts) / self.geometry.possible, names)
-        self.bridge = Bridge(optimizer, self.matrices)
+        self.bridge = Bridge(optimizer, self.matrices, bound=True)
         self.sign = constant_signs(self.matrices, self.geometry, seed)
         self.theta = first_theta(self.matrices, self.geometry, counts, self.theta_min, seed, init, gain)
         self.active = [(theta >= 0).to(theta.dtype) for theta in self.theta]
@@ -179,6 +180,8 @@ class SoftDeepR(MatrixMethod):
     # One step
 
     def step(self) -> StepInfo:
+        if not unscale_(self.optimizer):
+            return self.report(self.layer_active(), [0] * len(self.matrices))
         require_finite(self.matrices, self.steps + 1)
         self.steps += 1
         for matrix, active in zip(self.matrices, self.active, strict=True):

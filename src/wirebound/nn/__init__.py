@@ -4,6 +4,7 @@ from wirebound.nn.cells import SparseGRUCell, SparseLSTMCell, SparseRNNCell
 from wirebound.nn.conv import SparseConv1d, SparseConv2d
 from wirebound.nn.conv3d import SparseConv3d
 from wirebound.nn.conv_transpose import SparseConvTranspose1d, SparseConvTranspose2d, SparseConvTranspose3d
+from wirebound.nn.freezing import freeze, set_rates, unfreeze
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.matrix import SparseMatrix
 from wirebound.nn.part import SparseLayer, sparse_layers, wirings
@@ -30,8 +31,11 @@ __all__ = [
     "SparseRNN",
     "SparseRNNCell",
     "SparseSequential",
+    "freeze",
+    "set_rates",
     "sparse_layers",
     "sparsify",
     "to_dense",
+    "unfreeze",
     "wirings",
 ]

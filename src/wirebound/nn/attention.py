@@ -38,6 +38,7 @@ class SparseMultiheadAttention(nn.Module):
         slots: the wiring and the part of it for each of the four projections.
     """
 
+    requires_grad_ = SparseLayer.requires_grad_
     # What nn.TransformerEncoderLayer asks before it takes its fused path, which knows dense weights only: these
     # answers keep it from it.
     _qkv_same_embed_dim = False

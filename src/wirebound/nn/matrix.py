@@ -56,6 +56,7 @@ class SparseMatrices(nn.Module):
     """A layer of several matrices, each a ``SparseMatrix`` under torch's name for it (``weight_…``), with biases
     (``bias_…``) beside them."""
 
+    requires_grad_ = SparseLayer.requires_grad_
     matrix_names: list[str]
 
     def hold(

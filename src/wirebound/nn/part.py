@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import Any, NoReturn, TypeVar
 
 from torch import Tensor, nn
 
@@ -13,6 +14,7 @@ from wirebound.nn.trace import plain_matrix, recorded
 from wirebound.nn.weight import lazy_weight, refuse
 from wirebound.wiring import Wiring
 
+Module = TypeVar("Module", bound=nn.Module)
 _HOOKS = (
     "_forward_hooks",
     "_forward_hooks_with_kwargs",
@@ -51,6 +53,10 @@ class SparseLayer(nn.Module):
     def active(self) -> int:
         """Connections of this layer now."""
         return self.wiring.layer_active[self.part]
+
+    def requires_grad_(self: Module, requires_grad: bool = True) -> Module:
+        """Freeze or train this layer alone, although its θ is one parameter with that of others."""
+        return set_frozen(self, not requires_grad)
 
     def arranged(self, matrix: Tensor) -> Tensor:
         """The matrix [n_out, n_in] as the weight of the torch twin lies: a view of it."""
@@ -123,6 +129,29 @@ def wirings(model: nn.Module) -> list[Wiring]:
     for _, layer in sparse_layers(model):
         found.setdefault(id(layer.wiring), layer.wiring)
     return list(found.values())
+
+
+def set_frozen(module: Module, frozen: bool) -> Module:
+    """Freeze or train all of a module and nothing else: its sparse layers, and its parameters other than θ.
+
+    Where all layers of a wiring are frozen, ``requires_grad`` of θ says so, as for any parameter; marks of layers are
+    for some of them.
+    """
+    parts: dict[int, set[int]] = {}
+    shared: dict[int, Wiring] = {}
+    for _, layer in sparse_layers(module):
+        shared[id(layer.wiring.theta)] = layer.wiring
+        parts.setdefault(id(layer.wiring.theta), set()).add(layer.part)
+    for key, wiring in shared.items():
+        before = wiring.layer_rates.frozen if wiring.theta.requires_grad else (True,) * len(wiring.layers)
+        after = tuple(frozen if part in parts[key] else was for part, was in enumerate(before))
+        whole = all(after)
+        wiring.set_layer_rates(replace(wiring.layer_rates, frozen=(False,) * len(after) if whole else after))
+        wiring.theta.requires_grad_(not whole)
+    for parameter in module.parameters():
+        if id(parameter) not in shared:
+            parameter.requires_grad_(not frozen)
+    return module
 
 
 def replace_modules(model: nn.Module, replacement: Mapping[int, nn.Module]) -> nn.Module:

@@ -116,7 +116,7 @@ class Run:
                 return False
         if any(self._hooks) or torch_module._has_any_global_hook() or list(map(type, self.modules)) != self.kinds:
             return False
-        if transforms_active() or any(wiring.watch is not None for wiring in self.wirings):
+        if transforms_active() or any(w.watch is not None or w.has_frozen for w in self.wirings):
             return False
         work = x.numel() // self.in_features * self.work
         return work < _MOST_WORK
@@ -166,6 +166,8 @@ class Run:
 
 class SparseSequential(nn.Sequential):
     """An ``nn.Sequential`` in all but speed: ``sparsify`` makes them of those that have sparse layers in a row."""
+
+    requires_grad_ = SparseLinear.requires_grad_
 
     def forward(self, x: Any) -> Any:
         modules = list(self._modules.values())

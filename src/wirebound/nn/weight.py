@@ -167,8 +167,8 @@ class SparseWeight(Tensor):
 
     def requires_grad_(self, requires_grad: bool = True) -> NoReturn:
         raise RuntimeError(
-            "requires_grad of layer.weight is that of θ: set it for layer.wiring.theta (a tensor of its own is "
-            "layer.weight.detach().clone())"
+            "requires_grad of layer.weight is that of θ: freeze the layer by wb.freeze(layer), train it again by "
+            "wb.unfreeze(layer) (a tensor of its own is layer.weight.detach().clone())"
         )
 
     @property

@@ -55,9 +55,15 @@ def draw_newborns(
     wiring_index: int,
     step: int,
     shares: Sequence[float] | None,
+    closed: Sequence[bool] | None = None,
 ) -> Tensor:
-    """Sorted positions of ``count`` newborns: uniform over all dormant ones, or over those of layers drawn by share."""
+    """Sorted positions of ``count`` newborns: uniform over all dormant ones, or over those of layers drawn by share.
+
+    Nobody is born in layers that are ``closed``.
+    """
     device = survivors.device
+    if shares is None and closed is not None:
+        return _draw_in_open(geometry, survivors, count, seed, wiring_index, step, closed)
     if shares is None:
         stream = stream_of(Stream.NEWBORN, wiring_index)
         ranks = philox.sample_sorted(geometry.possible - survivors.numel(), count, seed, stream, step, device)
@@ -65,8 +71,39 @@ def draw_newborns(
     edges = torch.tensor(geometry.position_start, device=device)
     bounds = torch.searchsorted(survivors, edges).tolist()
     room = [size - (bounds[i + 1] - bounds[i]) for i, size in enumerate(geometry.sizes)]
+    if closed is not None:
+        room = [0 if shut else here for here, shut in zip(room, closed, strict=True)]
     counts = draw_layers(count, shares, room, seed, stream_of(Stream.NEWBORN_LAYER, wiring_index), step)
     return draw_in_layers(geometry, survivors, counts, seed, wiring_index, step)
+
+
+def _draw_in_open(
+    geometry: Geometry,
+    survivors: Tensor,
+    count: int,
+    seed: int,
+    wiring_index: int,
+    step: int,
+    closed: Sequence[bool],
+) -> Tensor:
+    """Uniform over the dormant positions of the layers that are not closed, counted as if there were no others."""
+    device = survivors.device
+    layers = [i for i, shut in enumerate(closed) if not shut]
+    ends = list(itertools.accumulate(geometry.sizes[i] for i in layers))
+    starts = [end - geometry.sizes[i] for i, end in zip(layers, ends, strict=True)]
+    edges = torch.tensor(geometry.position_start, device=device)
+    bounds = torch.searchsorted(survivors, edges).tolist()
+    kept = [
+        survivors[bounds[i] : bounds[i + 1]] - (geometry.position_start[i] - start)
+        for i, start in zip(layers, starts, strict=True)
+    ]
+    occupied = torch.cat(kept)
+    stream = stream_of(Stream.NEWBORN, wiring_index)
+    ranks = philox.sample_sorted(ends[-1] - occupied.numel(), count, seed, stream, step, device)
+    places = philox.dormant_at(ranks, occupied)
+    of = torch.searchsorted(torch.tensor(ends, device=device), places, right=True)
+    shift = [geometry.position_start[i] - start for i, start in zip(layers, starts, strict=True)]
+    return places + torch.tensor(shift, device=device)[of]
 
 
 def draw_in_layers(

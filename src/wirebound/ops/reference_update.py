@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -51,6 +52,48 @@ def _adam_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
     theta.addcdiv_(state.exp_avg / correction1, denominator, value=-rule.lr)
 
 
+def _move_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
+    """The optimiser's own step."""
+    if rule.maximize:
+        grad = -grad
+    if rule.kind == Kind.SGD:
+        _sgd_(theta, grad, rule, state)
+    else:
+        _adam_(theta, grad, rule, state)
+
+
+def _pieces(rule: Rule, walks: Sequence[Walk], count: int) -> Iterator[tuple[int, int, Rule]]:
+    """Which connections move by which rule: all by one, or each walk that has rates of its own by its own."""
+    at = 0
+    for walk in walks:
+        if not walk.has_rates:
+            continue
+        if at < walk.first:
+            yield at, walk.first, rule
+        if not walk.frozen:
+            lr, decay = rule.lr * walk.lr_factor, rule.weight_decay * walk.decay_factor
+            yield walk.first, walk.last, replace(rule, lr=lr, weight_decay=decay)
+        at = walk.last
+    if at < count:
+        yield at, count, rule
+
+
+def _slice(state: State, first: int, last: int) -> State:
+    """The optimiser's tensors for some of the connections, sharing their memory."""
+
+    def part(value: Tensor | None) -> Tensor | None:
+        return None if value is None else value[first:last]
+
+    return replace(
+        state,
+        momentum=part(state.momentum),
+        exp_avg=part(state.exp_avg),
+        exp_avg_sq=part(state.exp_avg_sq),
+        max_exp_avg_sq=part(state.max_exp_avg_sq),
+        born=part(state.born),
+    )
+
+
 def update_(
     theta: Tensor,
     grad: Tensor | None,
@@ -75,17 +118,15 @@ def update_(
         assert grad is not None
         if not torch.isfinite(grad).all():  # before anything is written
             raise not_finite(step)
-        if rule.maximize:
-            grad = -grad
-        if rule.kind == Kind.SGD:
-            _sgd_(theta, grad, rule, state)
-        else:
-            _adam_(theta, grad, rule, state)
+        for first, last, own in _pieces(rule, walks, theta.numel()):
+            _move_(theta[first:last], grad[first:last], own, _slice(state, first, last))
     none = torch.empty(0, dtype=torch.int64, device=theta.device)
     if not sign_bound:
         walks = ()
     for walk in walks:
         part = theta[walk.first : walk.last]
+        if walk.frozen:
+            continue
         if walk.shrink:
             part.sub_(walk.shrink)
         if walk.noise_std:

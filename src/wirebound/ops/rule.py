@@ -59,9 +59,21 @@ class StepCounts(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """The rest of the line of Algorithm 1, for connections first .. last: − ηα + √(2ηT) ν."""
+    """The rest of the line of Algorithm 1, for connections first .. last: − ηα + √(2ηT) ν.
+
+    Where layers have rates of their own, also their factors on the rule's lr and weight decay; connections that are
+    frozen stay as they are, their optimiser state included.
+    """
 
     first: int
     last: int
     shrink: float
     noise_std: float
+    lr_factor: float = 1.0
+    decay_factor: float = 1.0
+    frozen: bool = False
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether anything here differs from the rule."""
+        return self.frozen or self.lr_factor != 1 or self.decay_factor != 1

@@ -31,9 +31,17 @@ class Rule(Structure):
 
 
 class Walk(Structure):
-    """wb_walk: shrink and noise of connections first .. last."""
+    """wb_walk: shrink and noise of connections first .. last, and their part of the rates."""
 
-    _fields_ = (("first", c_int64), ("last", c_int64), ("shrink", c_double), ("noise_std", c_double))
+    _fields_ = (
+        ("first", c_int64),
+        ("last", c_int64),
+        ("shrink", c_double),
+        ("noise_std", c_double),
+        ("lr_factor", c_double),
+        ("decay_factor", c_double),
+        ("frozen", c_int32),
+    )
 
 
 class Rider(Structure):

@@ -18,6 +18,7 @@ from torch.autograd.graph import increment_version
 from wirebound.core import schedule
 from wirebound.methods import DeepR, Method
 from wirebound.methods.bridge import Bridge
+from wirebound.methods.method import WiringMethod
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.part import wirings
 from wirebound.ops import library, structs
@@ -113,6 +114,8 @@ class FusedEngine:
     def steps(self, order: Tensor, lrs: list[float], batch_size: int) -> tuple[Window, int, float]:
         """Steps in one native call: (those taken, status, the loss of the step at which it stopped)."""
         method, steps = self.method, len(lrs)
+        if isinstance(method, WiringMethod):
+            method.may_step()
         group = method.optimizer.param_groups[0]
         sizes = [min(batch_size, len(order) - i * batch_size) for i in range(steps)]
         losses = torch.zeros(steps, dtype=torch.float64)

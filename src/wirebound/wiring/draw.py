@@ -38,7 +38,8 @@ def draw_newborns(
         counts: newborns of each layer; by default they are drawn over all layers:
         shares: the layer of each in proportion to these, else uniformly over the wiring.
 
-    Where neurons have caps, only positions that keep them are drawn, one newborn after another.
+    Where neurons have caps, only positions that keep them are drawn, one newborn after another. Nobody is born in a
+    frozen layer: since nobody dies there either, the places of the dead at least are always free.
     """
     if wiring.fan_caps is not None:
         return _within_caps(wiring, wiring.fan_caps, survivors, dead, step, chosen, counts, shares)
@@ -51,7 +52,8 @@ def draw_newborns(
     if counts is not None:
         drawn = ops.draw_in_layers(geometry, occupied, counts, *name)
     else:
-        drawn = ops.draw_newborns(geometry, occupied, missing, *name, shares)
+        closed = wiring.layer_rates.frozen if wiring.has_frozen else None
+        drawn = ops.draw_newborns(geometry, occupied, missing, *name, shares, closed)
     return drawn if chosen is None else torch.cat([chosen, drawn]).sort().values
 
 
@@ -66,6 +68,8 @@ def _within_caps(
     shares: Sequence[float] | None,
 ) -> Tensor:
     newborns = survivors[:0] if chosen is None else chosen
+    if wiring.has_frozen:
+        fan_caps = fan_caps.masked_fill(torch.tensor(wiring.layer_rates.frozen, device=fan_caps.device), 0)
     room = Room(wiring.geometry, fan_caps, torch.cat([survivors, newborns]).sort().values)
     missing = dead.numel() - newborns.numel()
 
@@ -131,4 +135,7 @@ def fault_of_newborns(wiring: Wiring, survivors: Tensor, newborns: Tensor, count
         return f"positions of newborns must be in [0, {wiring.possible})"
     if bool(torch.isin(newborns, survivors, assume_unique=True).any()):
         return "newborns must be dormant"
+    for layer, born in enumerate(per_layer(wiring, newborns) if wiring.has_frozen else ()):
+        if born and wiring.is_frozen(layer):
+            return f"newborns (={born}) must not be in layer {wiring.layers[layer].name!r}, which is frozen"
     return None

@@ -54,7 +54,7 @@ class Room:
             edges = self._position_start[layer : layer + 2]
             start, end = torch.searchsorted(self.occupied, edges).tolist()
             sums = int(self.inward[r0:r1].sum()), int(self.outward[c0:c1].sum())
-            found.append(min(*sums, size - (end - start)))
+            found.append(max(0, min(*sums, size - (end - start))))
         return found
 
     def take(self, candidates: Tensor, count: int) -> Tensor:

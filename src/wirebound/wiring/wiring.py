@@ -29,6 +29,7 @@ from wirebound.wiring.budget import whole
 from wirebound.wiring.constraints import Constraints, require_room, settle_caps, settle_signs
 from wirebound.wiring.draw import draw_first, draw_newborns, fault_of_newborns
 from wirebound.wiring.fault import find_fault, index_fault
+from wirebound.wiring.rates import LayerRates
 from wirebound.wiring.trust import IndexKey, theta_fault, version_of
 
 T = TypeVar("T")
@@ -99,6 +100,8 @@ class Wiring(nn.Module):
     fan_caps: Tensor | None  # int64[2, layers]: most connections of an output and of an input neuron
     column_signs: Tensor | None  # int8, for each input neuron of all layers: 1, -1, or 0 where it is free
     identity: Tensor  # seed, index: the constant signs follow from them, so they are part of the state
+    rates: LayerRates | None = None  # None: no layer is frozen or has rates of its own
+    claim: object | None = None  # the mark of the method that steps it; a later method puts its own
     # What is derived from the arrays, for as long as they stay the same (``forget``).
     _trusted: IndexKey | None  # which arrays were last checked
     _bounds: list[int]  # where layers start in them
@@ -321,7 +324,7 @@ class Wiring(nn.Module):
         split = self._split
         if split is None or split[0] is not theta or split[1] != key:
             split = self._split = (theta, key, self._as_weights(theta).split(self.layer_places))
-        return split[2][part]
+        return split[2][part].detach() if self.is_frozen(part) else split[2][part]
 
     def _examine_theta(self, theta: Tensor | None) -> None:
         """Refuse what the kernels cannot read in place of θ: somebody has put another tensor there."""
@@ -373,6 +376,30 @@ class Wiring(nn.Module):
             theta = theta.clamp(min=0)  # what is below 0 is dormant
         return mapping.scatter(theta, index.layer_code(), index.layer_colptr(), shape.n_out, shape.n_in)
 
+    # What layers have of their own
+
+    @property
+    def layer_rates(self) -> LayerRates:
+        """Factors on the optimiser's rates and who is frozen, for each layer."""
+        return LayerRates.plain(len(self.layers)) if self.rates is None else self.rates
+
+    def set_layer_rates(self, rates: LayerRates) -> None:
+        self.rates = None if rates.are_plain else rates
+
+    @property
+    def has_frozen(self) -> bool:
+        """Whether some layer is frozen."""
+        return self.rates is not None and any(self.rates.frozen)
+
+    def is_frozen(self, part: int) -> bool:
+        """Whether the connections of a layer stay as they are."""
+        return self.rates is not None and self.rates.frozen[part]
+
+    def in_frozen(self, device: torch.device | None = None) -> Tensor:
+        """Which of the K places belong to frozen layers."""
+        frozen = torch.tensor(self.layer_rates.frozen)
+        return torch.repeat_interleave(frozen, torch.tensor(self.layer_places)).to(device or self.theta.device)
+
     # What methods do to it
 
     def rewire_(
@@ -382,7 +409,7 @@ class Wiring(nn.Module):
 
         ``riders`` are the arrays that move along, each with the value of a newborn.
         """
-        if self.constrained:
+        if self.constrained or self.has_frozen:
             positions = self.positions()
             alive = torch.ones(self.budget, dtype=torch.bool, device=dead.device)
             alive[dead] = False
