@@ -170,7 +170,7 @@ def _lies_of_method(document, tensors):
             values += [[*value, 1], 5] + ([value[:-1]] if value else [])
         for new in values:
             yield f"{keys}={str(new)[:20]}", lambda t, d, put=put, new=new: put(t, d, value=new)
-    for key in state:
+    for key in [key for key in state if key != "updates"]:  # files from before counts were kept lack it
         yield f"no {key}", lambda t, d, key=key: d["method"]["state"].pop(key)
     yield "more", lambda t, d: d["method"]["state"].update(more=1)
     yield "other steps", lambda t, d: d.update(steps=2)

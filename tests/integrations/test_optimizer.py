@@ -107,6 +107,6 @@ def test_a_copy_trains_on_its_own():
 def test_foreign_state_is_refused():
     wrapper = RewiringOptimizer(_make())
     with pytest.raises(ValueError, match="kept without RewiringOptimizer"):
-        wrapper.load_state_dict(wrapper.method.optimizer.state_dict())
+        wrapper.load_state_dict(torch.optim.SGD(wrapper.method.model.parameters(), lr=0.1).state_dict())
     with pytest.raises(ValueError, match="is of Fixed, here it is DeepR"):
         wrapper.load_state_dict(RewiringOptimizer(_make(method=wb.Fixed)).state_dict())

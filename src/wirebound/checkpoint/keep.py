@@ -99,7 +99,10 @@ def save(
         raise CheckpointError(f"{error}: nothing was written") from None
     for name, part in (("optimizer", optimizer), ("method", method), ("scheduler", scheduler)):
         if part is not None:
-            state = encode(part.state_dict(), name, tensors)  # type: ignore[no-untyped-call]
+            held = part.state_dict()  # type: ignore[no-untyped-call]
+            if name == "optimizer" and method is not None:
+                held = {key: value for key, value in held.items() if key != KEY}  # the method is kept beside it
+            state = encode(held, name, tensors)
             document[name] = {"type": type(part).__name__, "state": state}
     if random_state and optimizer is not None:
         document["random"] = encode({"torch": torch.get_rng_state()}, "random", tensors)

@@ -19,7 +19,10 @@ _MOST_STEPS_WITH_AGES = (1 << 31) - 1  # steps of birth are kept as int32
 
 def check_method_state(state: Any, method: Method) -> None:
     """Raise unless ``state`` is a state dict that this method may be given."""
-    fault = difference(method.state_dict(), state, "method") or number_fault(state, "method") or _not_a_number(state)
+    mine = method.state_dict()
+    if isinstance(state, dict) and "updates" in mine and "updates" not in state:  # before counts were kept
+        mine.pop("updates")
+    fault = difference(mine, state, "method") or number_fault(state, "method") or _not_a_number(state)
     if not fault:
         fault = steps_fault(state.get("steps"), ages=bool(state.get("born")))
     for name, rule in _RULES.items():
@@ -45,10 +48,18 @@ def _not_a_number(state: Mapping[str, Any]) -> str | None:
 
 
 def _born_fault(value: Any, state: Mapping[str, Any], method: Method) -> str | None:
-    steps = state["steps"]
+    # Births are dated by the updates of the optimiser, which may have begun before the method's steps.
+    most = max([state["steps"], *state.get("updates", [])])
     for name, born in leaves(value, "method/born"):
-        if born.numel() and not 0 <= int(born.min()) <= int(born.max()) <= steps:
-            return f"{name} must be steps in [0, {steps}]"
+        if born.numel() and not 0 <= int(born.min()) <= int(born.max()) <= most:
+            return f"{name} must be steps in [0, {most}]"
+    return None
+
+
+def _updates_fault(value: Any, state: Mapping[str, Any], method: Method) -> str | None:
+    for name, count in leaves(value, "method/updates"):
+        if type(count) is not int or not 0 <= count < _MOST_STEPS_WITH_AGES:
+            return f"{name} (={str(count)[:30]}) must be a number >= 0 and < {_MOST_STEPS_WITH_AGES}"
     return None
 
 
@@ -90,6 +101,7 @@ def _highest_fault(value: Any, state: Mapping[str, Any], method: Method) -> str 
 
 # By the names under which methods keep them; what else a method keeps must be of the same kind as it has now.
 _RULES: dict[str, Callable[[Any, Mapping[str, Any], Method], str | None]] = {
+    "updates": _updates_fault,
     "born": _born_fault,
     "signs": _signs_fault,
     "theta": _theta_fault,

@@ -16,8 +16,7 @@ import torch
 from torch import optim
 
 from wirebound.methods.method import Method, StepInfo
-
-KEY = "wirebound"  # of the method's state in the state dict
+from wirebound.methods.travel import KEY
 
 
 class RewiringOptimizer(optim.Optimizer):

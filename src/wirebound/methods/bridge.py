@@ -218,6 +218,14 @@ class Bridge:
         self.updates[number] = self.updates_before(number, int(counted) - 1) + 1
         return self.updates[number]
 
+    def ages(self) -> dict[str, Any]:
+        """What a method's state dict holds of the ages of connections."""
+        return {"born": [born.clone() for born in self.born], "updates": list(self.updates) if self.born else []}
+
+    def load_updates(self, state: Mapping[str, Any]) -> None:
+        """Go on counting where the state was kept; before counts were kept there, every step was an update."""
+        self.updates = [int(n) for n in state.get("updates") or [state["steps"]] * len(self.updates)]
+
     def updates_before(self, number: int, count: int) -> int:
         """How often θ has been moved, where torch has counted so many."""
         return count if count < (1 << 24) - 1 else max(self.updates[number], count)

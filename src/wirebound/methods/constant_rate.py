@@ -158,11 +158,11 @@ class ConstantRate(HasHighest, WiringMethod):
         return [("which places are in use", [_alive(wiring) for wiring in self.wirings], "K × one byte")]
 
     def state_dict(self) -> dict[str, Any]:
-        born = [born.clone() for born in self.bridge.born]
-        return {"steps": self.steps, "highest": self.highest.state_dict(), "born": born}
+        return {"steps": self.steps, "highest": self.highest.state_dict(), **self.bridge.ages()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         load_rows("born", self.bridge.born, state["born"])
+        self.bridge.load_updates(state)
         self.steps = int(state["steps"])
         self.highest.load_state_dict(state["highest"])
 

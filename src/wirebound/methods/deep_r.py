@@ -199,7 +199,7 @@ class DeepR(WiringMethod):
         return StepInfo(self.steps, sum(active), self.budget, sum(rewired), self.shapes, active, rewired)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"steps": self.steps, "born": [born.clone() for born in self.bridge.born]}
+        return {"steps": self.steps, **self.bridge.ages()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         born = state["born"]
@@ -210,4 +210,5 @@ class DeepR(WiringMethod):
                 raise ValueError(f"state has ages of {theirs.numel()} connections, but the wiring has {mine.numel()}")
             mine.copy_(theirs)
         self.steps = int(state["steps"])
+        self.bridge.load_updates(state)
         self.shares = self._initial_shares()  # of the wirings that were loaded, which may have started otherwise

@@ -216,7 +216,7 @@ class Evolve(WiringMethod):
         return [("signs at birth", list(self.signs), "K × one byte")]
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"steps": self.steps, "born": [born.clone() for born in self.bridge.born]}
+        state = {"steps": self.steps, **self.bridge.ages()}
         if self.signs:
             state["signs"] = [signs.clone() for signs in self.signs]
         return state
@@ -232,4 +232,5 @@ class Evolve(WiringMethod):
         for name, mine in (("born", self.bridge.born), ("signs", self.signs)):
             for target, value in zip(mine, state.get(name, []), strict=True):
                 target.copy_(value)
+        self.bridge.load_updates(state)
         self.steps = int(state["steps"])

@@ -14,6 +14,7 @@ from wirebound import ops
 from wirebound.methods.bridge import Trained
 from wirebound.methods.habits import Habits
 from wirebound.methods.scaled import unscale_
+from wirebound.methods.travel import travel_with_optimizer
 from wirebound.nn.part import wirings
 from wirebound.ops.faults import not_finite
 from wirebound.wiring import LayerShape, Wiring
@@ -127,6 +128,15 @@ class WiringMethod(Method):
         self._claim = Claim(type(self).__name__)
         for wiring in self.wirings:
             wiring.claim = self._claim
+        travel_with_optimizer(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        travel_with_optimizer(self)  # a copy has a copied optimiser, without the hooks
+
+    def has_claim(self) -> bool:
+        """Whether no other method has taken a wiring over."""
+        return all(wiring.claim is self._claim for wiring in self.wirings)
 
     def may_step(self) -> bool:
         """Whether there is a step to take; before anything is touched. An error if another method took over."""

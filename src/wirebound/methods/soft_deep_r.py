@@ -242,13 +242,14 @@ class SoftDeepR(MatrixMethod):
             "seed": self.seed,
             "theta_min": list(self.theta_min),
             "theta": [theta.clone() for theta in self.theta],
-            "born": [born.clone() for born in self.bridge.born],
+            **self.bridge.ages(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         load_rows("theta", self.theta, state["theta"])
         load_rows("born", self.bridge.born, state["born"])
+        self.bridge.load_updates(state)
         self.seed, self.theta_min = int(state["seed"]), [float(floor) for floor in state["theta_min"]]
         self.sign = constant_signs(self.matrices, self.geometry, self.seed)
         self.active = [(theta >= 0).to(theta.dtype) for theta in self.theta]
