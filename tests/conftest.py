@@ -33,6 +33,20 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     return "bytes" if isinstance(val, bytes) else None
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """Says at the very end how many tests were left out for lack of a browser: among other lines it is overlooked."""
+    yield
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum("browser tests need" in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.write_line(
+            f"{count} tests of the report page in a browser were left out: `make browser` (as root, Debian and its kin) "
+            "installs what they need, chromium and chromedriver",
+            yellow=True,
+        )
+
+
 @pytest.fixture(params=["reference", "native"])
 def implementation(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs a test once on the pure-torch ops and once on the C++ kernels: it does not know which it tests."""

@@ -62,7 +62,9 @@ def test_cifar10_from_the_registry(
         ("exit 1", r"exit code 1 \(no message\)"),
         ("exit 0", r"must leave one \.tgz, left 0"),
         ("echo > a.tgz; echo > b.tgz", r"must leave one \.tgz, left 2"),
-        ("sleep 30 & sleep 30", "must end within 1 s"),
+        ("sleep 30 & sleep 30", "too slow, 0 bytes so far, given up"),
+        ("while :; do echo >> drops; sleep 0.05; done", r"too slow, \d\d? bytes so far, given up"),
+        ("head -c 9999 /dev/zero > much; sleep 30", "too slow, 9999 bytes so far, given up"),
     ],
 )
 def test_client_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, rule: str) -> None:
@@ -71,10 +73,12 @@ def test_client_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scri
     fake.write_text(f"#!/bin/sh\n{script}\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", str(fake.parent), prepend=":")
-    monkeypatch.setattr(npm, "_START_SECONDS", 1.0)
+    monkeypatch.setattr(npm, "START_SECONDS", 0.7)
+    monkeypatch.setattr(npm, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(npm, "SLOWEST", 2000)
     started = time.monotonic()
     with pytest.raises(data.DataError, match=f"npm pack some-package@1: {rule}"):
-        npm.pack("some-package@1", tmp_path, size=0)
+        npm.pack("some-package@1", tmp_path)
     assert time.monotonic() - started < 5
 
 

@@ -240,7 +240,7 @@ def wrong_input():
 SETTINGS = {"data": "digits", "connectivity": 0.1, "epochs": 3, "batch_size": 50, "lr": 1.0, "engine": "module"}
 
 
-def run_and_lose_rank_1(out, step):
+def run_and_lose_rank_1(out, step, settings=SETTINGS):
     """A run with checkpoints, in which rank 1 is killed before a certain step."""
     gradients = DistributedEngine._gradients
 
@@ -250,7 +250,7 @@ def run_and_lose_rank_1(out, step):
         return gradients(self, batch)
 
     DistributedEngine._gradients = dying
-    train_run(TrainConfig(**SETTINGS, checkpoint_every=20), Path(out))
+    train_run(TrainConfig(**settings, checkpoint_every=20), Path(out))
     return 0
 
 

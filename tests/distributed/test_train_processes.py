@@ -1,5 +1,6 @@
 """``wirebound train`` on several processes: the same run, failures, and going on with another number of processes."""
 
+import contextlib
 import json
 import os
 import signal
@@ -122,6 +123,46 @@ def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(tmp_path):
     assert "go on with --resume" in said
     assert "Traceback" not in said
     assert (tmp_path / "run.partial" / "checkpoint.safetensors").exists()
+
+
+def _children(pid):
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rsplit(")", 1)[1].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see when a rank is there")
+def test_ctrl_c_while_ranks_are_started_leaves_none(tmp_path):
+    """The first rank is there, the second perhaps not yet: the job must not wait for a rank that trains for hours."""
+    settings = ["--data", "digits", "--connectivity", "0.1", "--epochs", "9000", "--out", "run", "--quiet"]
+    job = _start(tmp_path, sys.executable, "-m", "wirebound", "train", *settings, "--processes", "2")
+    deadline = time.monotonic() + 120
+    # Those of the server that forks the ranks.
+    while not (ranks := [rank for child in _children(job.pid) for rank in _children(child)]):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    job.send_signal(signal.SIGINT)
+    _, said = job.communicate(timeout=60)
+    assert job.returncode == 130, said
+    assert "Traceback" not in said
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{rank}").exists() for rank in ranks) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
+
+
+@pytest.mark.parametrize("command", [[], ["--processes", "1"]])
+def test_one_process_goes_on_with_what_two_began_as_the_docs_say(tmp_path, alone, command):
+    """Without a word about the path, which was left open and would be the fused one for a single process."""
+    out = tmp_path / "run"
+    settings = {name: value for name, value in rank_scenarios.SETTINGS.items() if name != "engine"}
+    with pytest.raises(RankFailedError, match="rank 1 of 2 was ended by SIGKILL"):
+        launch(rank_scenarios.run_and_lose_rank_1, (str(out), 50, settings), 2)
+    assert main(["train", "--resume", "--out", str(out), "--quiet", *command]) == 0
+    assert _assert_same_curve(out, alone)["path"] == "module"
 
 
 @pytest.mark.slow

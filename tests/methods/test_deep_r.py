@@ -298,3 +298,25 @@ def test_nan_gradient_is_an_error(implementation):
     (model(torch.full((1, 12), math.nan)).sum()).backward()
     with pytest.raises(FloatingPointError, match="step 1 was not taken"):
         rewiring.step()
+
+
+@pytest.mark.parametrize("lr", [-0.1, float("nan"), float("inf")])
+def test_a_learning_rate_below_zero_is_named(implementation, lr):
+    """A scheduler can bring one; the noise of a step takes the root of it."""
+    model = wb.sparsify(nn.Linear(20, 5, bias=False), connectivity=0.3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rewiring = wb.DeepR(model, optimizer, l1=1e-3, temperature=1e-6)
+    model(torch.ones(2, 20)).sum().backward()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    optimizer.param_groups[0]["lr"] = lr
+    with pytest.raises(ValueError, match=rf"lr \(={lr}\) must be a finite number >= 0"):
+        rewiring.step()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_schedules_check_what_they_are_made_of():
+    with pytest.raises(ValueError, match=r"factor \(=-1\) must be a finite number > 0"):
+        wb.schedule.exponential(1e-3, -1, 100)
+    for make in (wb.schedule.linear, wb.schedule.cosine):
+        with pytest.raises(ValueError, match=r"steps \(=0\) must be > 0"):
+            make(1.0, 0.0, 0)

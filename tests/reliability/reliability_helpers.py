@@ -8,6 +8,7 @@ safe.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import json
 import os
@@ -24,6 +25,8 @@ from safetensors.torch import load_file
 from wirebound import data
 from wirebound.cli import main
 from wirebound.train import TrainConfig, train
+
+_CAPABILITIES_V3, _DAC_OVERRIDE, _DAC_READ_SEARCH = 0x20080522, 1 << 1, 1 << 2  # linux/capability.h
 
 
 def config(**settings) -> TrainConfig:
@@ -69,6 +72,19 @@ def command(arguments: list[str], log: Path, before: Callable[[], None] = lambda
         return main(arguments)
 
     return fork(work, log)
+
+
+def as_any_user(reads: bool = True) -> None:
+    """Holds this process to the permissions of files and folders, also if it is root's (Linux). With ``reads`` it may
+    still read everything, so that what is imported later can be imported from a folder of any owner."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if os.geteuid() != 0 or not hasattr(libc, "capset"):
+        return
+    header, sets = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0), (ctypes.c_uint32 * 6)()
+    libc.capget(header, sets)
+    dropped = _DAC_OVERRIDE if reads else _DAC_OVERRIDE | _DAC_READ_SEARCH
+    sets[0] &= ~dropped  # of what is in effect
+    libc.capset(header, sets)
 
 
 def train_in_child(settings: TrainConfig, out: Path, log: Path) -> int:

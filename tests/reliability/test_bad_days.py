@@ -154,26 +154,6 @@ def test_a_full_file_system(tmp_path):
         assert_same(tmp_path / "whole", out)
 
 
-def test_a_folder_that_cannot_be_written(tmp_path):
-    log = tmp_path / "log"
-    closed = tmp_path / "closed"
-    closed.mkdir()
-    closed.chmod(0o555)
-    tmp_path.chmod(0o755)
-    log.touch()
-    log.chmod(0o666)
-
-    def be_nobody():
-        if os.getuid() == 0:
-            os.setuid(65534)
-
-    assert outcome(command(_train(closed / "run"), log, before=be_nobody)) == 2
-    assert "cannot be made: Permission denied; choose a place that can be written" in _one_line(log)
-    (tmp_path / "file").write_text("")
-    assert outcome(command(_train(tmp_path / "file" / "run"), log)) == 2
-    assert "Not a directory" in _one_line(log)
-
-
 @pytest.mark.parametrize("damage", ["cut", "changed"])
 def test_a_damaged_data_file(tmp_path, damage):
     place = next((p for p in search(mnist, None) if isinstance(p, Place)), None)

@@ -16,6 +16,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parent))  # pytest's importlib mode puts no folder on the path
 
+from browser_helpers import leave_out
+
 SIZES = (784, 300, 100, 10)
 MakeRun = Callable[..., Path]
 
@@ -304,16 +306,15 @@ def small_run(make_run: MakeRun) -> Path:
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Chromium through its driver; a browser test that lacks them or selenium is skipped and says so."""
-    webdriver = pytest.importorskip(
-        "selenium.webdriver", reason="browser tests need selenium (pip install selenium)"
-    )
+    """Chromium through its driver; a browser test that lacks them or selenium is left out and says so."""
+    try:
+        from selenium import webdriver
+    except ImportError:
+        leave_out("browser tests need selenium (pip install selenium)")
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     driver = shutil.which("chromedriver")
     if chromium is None or driver is None:
-        pytest.skip(
-            "browser tests need chromium and chromedriver (Debian: apt-get install chromium chromium-driver)"
-        )
+        leave_out("browser tests need chromium and chromedriver (Debian: apt-get install chromium chromium-driver)")
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for flag in (

@@ -222,3 +222,12 @@ def test_a_bad_folder_leaves_the_old_page(tmp_path: Path) -> None:
     with pytest.raises(ReportError):
         write_report([tmp_path / "nowhere"], tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == "the old page"
+
+
+@pytest.mark.parametrize("place", ["file/page.html", f"{'a' * 300}/page.html", f"{'a' * 300}.html"])
+def test_a_place_that_cannot_hold_a_page_is_named(small_run: Path, tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ReportError, match=r"out \(=.*\) cannot be written: (File exists|File name too long)"):
+        write_report([small_run], tmp_path / place)
+    # A long name that the file system takes is as good as another.
+    assert write_report([small_run], tmp_path / ("b" * 255)).exists()

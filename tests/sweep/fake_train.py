@@ -36,7 +36,9 @@ accuracy = 0.9 - 0.01 * (math.log10(settings["lr"]) + 1) ** 2 + 0.01 * settings[
 if settings["method"] != "dense":
     accuracy -= 0.001 / settings["connectivity"]
 evaluated_on = "validation" if settings["validation"] else "test"
-options.out.mkdir()
-(options.out / "config.json").write_text(json.dumps(settings))
+partial = options.out.with_name(options.out.name + ".partial")
+partial.mkdir()
+(partial / "config.json").write_text(json.dumps(settings))
 summary = {"test_accuracy": accuracy, "seconds": 0.1, "evaluated_on": evaluated_on}
-(options.out / "summary.json").write_text(json.dumps(summary))
+(partial / "summary.json").write_text(json.dumps(summary))
+partial.rename(options.out)

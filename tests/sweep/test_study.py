@@ -2,17 +2,21 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
 import time
 
 import pytest
+from rich.console import Console
 
+from wirebound.cli.sweep import show_end
 from wirebound.sweep.drive import drive
-from wirebound.sweep.outcome import FINISHED, Outcome
+from wirebound.sweep.outcome import FINISHED, Outcome, write_sweep
 from wirebound.sweep.plan import make_plan
 from wirebound.sweep.study import StudySource, open_study
+from wirebound.train.config import ConfigError
 
 optuna = pytest.importorskip("optuna")
 
@@ -107,6 +111,68 @@ def test_entries_of_the_storage_are_input_like_any_other(tmp_path):
     source = _source(plan, tmp_path / "out", tmp_path / "study.journal")
     assert [source.take().name, source.take().name] == ["deep-r-0.1-s0", "deep-r-0.2-s0"]
     assert source.take() is None
+
+
+DAMAGES = {
+    "cut": lambda good: good[: len(good) // 2],
+    "garbage": lambda good: bytes(range(256)),
+    "no objects": lambda good: b"3\n",
+    "deep": lambda good: b"[" * 99_999 + b"\n",
+    "huge": lambda good: b"9" * 5001 + b"\n",
+    "a line is no JSON": lambda good: good.replace(b"\n", b"\nhello\n", 1),
+    "another operation": lambda good: good.replace(b'"op_code":4', b'"op_code":77', 1),
+}
+
+
+@pytest.fixture
+def journal(tmp_path):
+    """The storage of a grid of which one trial failed, one was interrupted, one finished and one runs."""
+    path = tmp_path / "study.journal"
+    plan = make_plan({}, grid={"connectivity": [0.1], "seed": [0, 1, 2, 3]})
+    source = _source(plan, tmp_path / "out", path)
+    for outcome in (Outcome("failed", error="bad"), Outcome("interrupted"), Outcome("finished", 0.5, 1.0, "test")):
+        source.done(source.take(), outcome)
+    source.take()
+    return path
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_journal_is_one_line(sweep, journal, capsys, damage):
+    journal.write_bytes(DAMAGES[damage](journal.read_bytes()))
+    code, _ = sweep("--connectivity", 0.1, "--seed", 0, 1, "--storage", journal, "--study", "grid")
+    assert code == 2
+    error, advice = capsys.readouterr().err.strip().split("\n")
+    assert error.startswith(f"wirebound: storage (={journal}) cannot be used: ")
+    assert advice.startswith("next: ")
+
+
+VALUES = (None, True, "x", [], {}, [["x"]], {"a": 1}, -1, 1.5, 10**400, float("inf"), float("nan"), 1 << 64)
+
+
+def test_any_value_of_any_entry_is_harmless(journal, tmp_path):
+    """What others wrote into the storage is taken for what it is, counts as missing, or is one error."""
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    plan = make_plan({}, grid={"connectivity": [0.1], "seed": [0, 1, 2, 3]})
+    places = [(n, key) for n, line in enumerate(lines) for key in line if key != "worker_id"]
+    places += [(n, "user_attr", key) for n, line in enumerate(lines) for key in line.get("user_attr", ())]
+    chance, refused = random.Random(3), 0
+    for _ in range(30):
+        (number, *path), value = chance.choice(places), chance.choice(VALUES)
+        changed = json.loads(json.dumps(lines))
+        holder = changed[number]
+        for key in path[:-1]:
+            holder = holder[key]
+        holder[path[-1]] = value
+        journal.write_text("".join(json.dumps(line) + "\n" for line in changed))
+        try:
+            source = _source(plan, tmp_path / "out", journal)
+            while (trial := source.take()) is not None:
+                source.done(trial, Outcome("finished", 0.5, 1.0, "test"))
+            write_sweep(tmp_path / "out", plan, source.trials, source.outcomes)
+            show_end(Console(quiet=True), plan, source, tmp_path / "out")
+        except ConfigError:
+            refused += 1
+    assert 0 < refused < 30
 
 
 def test_a_search(sweep, capsys):

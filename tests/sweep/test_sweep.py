@@ -64,7 +64,8 @@ def test_an_interrupted_sweep_goes_on(sweep, monkeypatch, capsys):
     sleep = drive.time.sleep
 
     def interrupted(seconds):
-        # A run that has its summary but not yet its name counts as interrupted.
+        # A run that has its summary but not yet its name counts as interrupted; one that has its name has finished, even
+        # if its process is interrupted on the way out.
         if sum(path.parent.suffix != ".partial" for path in sweep.out.glob("*/summary.json")) >= 3:
             monkeypatch.setattr(drive.time, "sleep", sleep)
             raise KeyboardInterrupt
@@ -111,7 +112,7 @@ def test_list_runs_nothing(sweep, capsys):
         (["--connectivity", "0.1", "--validation", "9", "--range", "lr=-1:1"], "lr (=-1.0)"),
         (["--connectivity", "0.1", "--validation", "9", "--range", "method=1:2"], "setting that is a number"),
         (["--connectivity", "0.1", "--validation", "9", "--range", "batch_size=1.5:2"], "whole numbers"),
-        (["--connectivity", "0.1", "--storage", "nosuch://x"], "cannot be opened"),
+        (["--connectivity", "0.1", "--storage", "nosuch://x"], "cannot be used"),
         (["--connectivity", "0.1", "--storage", "sqlite:///x.db"], "must not be SQLite"),
     ],
 )

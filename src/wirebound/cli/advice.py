@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+from wirebound.checkpoint import CheckpointError
 from wirebound.data import DataError, DataUnavailable
 from wirebound.distributed import RanksDifferError
 from wirebound.export import ExportError
@@ -18,6 +19,7 @@ _GO_ON = "the same command with --resume goes on from the last checkpoint"
 # The first kind that an error is of, in this order: some are kinds of others.
 _NEXT: tuple[tuple[type[BaseException], str], ...] = (
     (RunFolderError, "another --out, --resume to go on with a run, or --overwrite to replace it"),
+    (CheckpointError, "use an earlier copy of the file, or begin anew with --overwrite"),
     (ReportError, "name folders that `wirebound train --out DIR` has finished, or one that holds some, or experiments"),
     (ExportError, "`wirebound info RUN_OR_MODEL` shows what the file holds; `wirebound export --help` what can be made of it"),
     (DataUnavailable, "`wirebound data list` shows what is there; WIREBOUND_DATA or --data-path names a folder that has it"),
@@ -28,11 +30,19 @@ _NEXT: tuple[tuple[type[BaseException], str], ...] = (
     (WiringError, "this must never happen: please report it, with the output of the same command after --debug"),
 )
 
+# Commands that only read what is there: no other setting helps.
+_READERS = {
+    "info": "name the folder of a run that `wirebound train --out DIR` has finished, or a file that wb.save wrote",
+    "refine": "name the folder of a run that `wirebound train --out DIR` has finished",
+}
+
 
 def next_step(error: BaseException, command: str) -> str | None:
     """One line of advice, or None where there is nothing to add."""
     if command == "reproduce" and isinstance(error, RunFolderError):
         return "another --out, or delete the folder that the error names"
+    if command in _READERS and isinstance(error, RunFolderError | CheckpointError | ExportError | ConfigError):
+        return _READERS[command]
     for kind, text in _NEXT:
         if isinstance(error, kind):
             return text

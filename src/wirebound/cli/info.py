@@ -33,7 +33,7 @@ def kernels() -> str:
     isa = library.isa()
     if isa is not None:
         return f"native C++, instruction set {isa}"
-    return f"pure torch, slower: the native kernels are {library.reason()}"
+    return f"pure torch, slower; the native kernels {library.reason()}"
 
 
 def run(options: argparse.Namespace) -> int:

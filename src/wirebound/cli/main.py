@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the work failed, 2 the command line or a setting is wrong,
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -49,8 +50,23 @@ def _accept_debug(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error")
 
 
+class _Lines(logging.Handler):
+    """What is said while data is fetched, as lines of the error output."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(record.getMessage(), file=sys.stderr, flush=True)
+
+
+def _show_lines() -> None:
+    log = logging.getLogger("wirebound.data")
+    log.setLevel(logging.INFO)
+    if not any(isinstance(handler, _Lines) for handler in log.handlers):
+        log.addHandler(_Lines())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
+    _show_lines()
     errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
     try:
         code: int = options.run(options)

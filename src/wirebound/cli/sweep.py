@@ -116,7 +116,7 @@ def make_source(options: argparse.Namespace, plan: Plan, note: Any) -> LocalSour
         raise ConfigError(f"trials (={options.trials}) must be >= 1")
     storage = options.storage or str(options.out / "optuna.journal")
     study = open_study(storage, options.study or options.out.resolve().name)
-    return StudySource(plan, options.out, study, options.trials if plan.search else None, note)
+    return StudySource(plan, options.out, study, options.trials if plan.search else None, note, storage)
 
 
 def _jobs(given: int | None) -> int:

@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from wirebound.cli.info import kernels
 from wirebound.distributed import rank
+from wirebound.ops import library
 from wirebound.train import TrainConfig, train
 from wirebound.train import loop as training
 from wirebound.train.config import make_config, read_settings
@@ -103,6 +105,8 @@ def run_rank(options: argparse.Namespace) -> int:
     """The run in this process; where there are several, rank 0 has the word."""
     config = settings(options)
     console = Console(quiet=options.quiet or rank() > 0)
+    if library.isa() is None:
+        console.print(f"kernels: {kernels()}", highlight=False, soft_wrap=True, markup=False)
     result = _train(config, options.out or default_folder(config), options, console)
     if rank() == 0:
         console.print(summary_table(result.summary))

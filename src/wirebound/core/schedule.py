@@ -25,6 +25,12 @@ class _OfLr:
         return self.function(lr)
 
 
+def check_lr(lr: float) -> None:
+    """An optimiser takes any learning rate from a scheduler, but noise has the variance 2ηT."""
+    if not (math.isfinite(lr) and lr >= 0):
+        raise ValueError(f"lr (={lr}) must be a finite number >= 0")
+
+
 def changes_with_step(rate: Scalar) -> bool:
     """Whether a rate may change although the learning rate does not."""
     return callable(rate) and not isinstance(rate, _OfLr)
@@ -49,17 +55,27 @@ def proportional_to_lr(value: float, lr: float) -> Schedule:
 
 def linear(start: float, end: float, steps: int) -> Schedule:
     """From ``start`` to ``end`` in a straight line over ``steps`` steps, then constant."""
+    _check_steps("steps", steps)
     return lambda step, lr: start + (end - start) * min(step / steps, 1.0)
 
 
 def exponential(start: float, factor: float, every: int) -> Schedule:
     """``start``, multiplied by ``factor`` once in ``every`` steps, smoothly."""
+    _check_steps("every", every)
+    if not (math.isfinite(factor) and factor > 0):
+        raise ValueError(f"factor (={factor}) must be a finite number > 0")
     return lambda step, lr: start * math.exp(step / every * math.log(factor))
 
 
 def cosine(start: float, end: float, steps: int) -> Schedule:
     """From ``start`` to ``end`` along half a cosine over ``steps`` steps, then constant."""
+    _check_steps("steps", steps)
     return lambda step, lr: end + (start - end) * (1 + math.cos(math.pi * min(step / steps, 1.0))) / 2
+
+
+def _check_steps(name: str, steps: float) -> None:
+    if not steps > 0:
+        raise ValueError(f"{name} (={steps}) must be > 0")
 
 
 def per_layer(name: str, rate: Rate, layers: Sequence[str]) -> list[Scalar]:

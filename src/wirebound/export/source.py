@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,13 @@ from wirebound.checkpoint.stack_state import holds_stack, load_model, most_outpu
 from wirebound.data import Dataset, DataUnavailable
 from wirebound.export.errors import ExportError
 from wirebound.methods import METHODS
-from wirebound.train.config import TrainConfig, make_config
+from wirebound.train.config import TrainConfig, make_config, read_settings
 from wirebound.train.models import build_model
+from wirebound.train.run_files import check_summary, read_summary
 
 MODEL = "model.safetensors"
+# What is said about how a run ended.
+RESULT = ("evaluated_on", "test_accuracy", "test_loss", "steps", "min_active", "max_active")
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ def open_source(path: Path) -> Source:
     card = load(path).extra
     config, result = None, {}
     if isinstance(card, dict) and isinstance(card.get("config"), dict) and isinstance(card.get("result"), dict):
-        config, result = make_config(card["config"]), card["result"]
+        config = make_config(card["config"])
+        if "test_accuracy" in card["result"]:
+            result = check_summary(card["result"], path, *RESULT)
     return Source(path, load_model(path), config, result)
 
 
@@ -62,8 +66,8 @@ def _open_run(folder: Path) -> Source:
         hint = "; it is unfinished: go on with wirebound train --resume" if folder.suffix == ".partial" else ""
         raise ExportError(f"{folder} is not a finished run: it must hold {MODEL} and summary.json{hint}")
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        config = make_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        summary = read_summary(folder, "layers", *RESULT)
+        config = make_config(read_settings(folder / "config.json"))
         if holds_stack(folder / MODEL):
             return Source(folder / MODEL, load_model(folder / MODEL), config, summary)
         layers = summary["layers"]

@@ -71,20 +71,32 @@ def _declare(library: ctypes.CDLL) -> None:
             function.argtypes = arguments
 
 
+def _missed(reason: str, advice: str) -> str:
+    """Without the library everything would be slow without a word, and pip hides what the build said: say so once.
+
+    Who wants plain torch sets WIREBOUND_NATIVE=0 and is not told; it is a RuntimeWarning, so filters apply too.
+    """
+    warnings.warn(
+        f"the native kernels of wirebound {reason}, so plain torch operations do their work, many times slower: {advice}; "
+        "WIREBOUND_NATIVE=0 asks for plain torch, without this warning",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return f"{reason}: {advice}"
+
+
 def _failed(error: str) -> str:
-    """A library that is there but does not fit would make everything slow without a word: say so once."""
-    reason = f"failed to load: {error}; reinstall wirebound"
-    warnings.warn(f"the native kernels of wirebound {reason}", RuntimeWarning, stacklevel=2)
-    return reason
+    return _missed(f"failed to load: {error}", "reinstall wirebound")
 
 
 @functools.cache
 def _load() -> tuple[ctypes.CDLL | None, str]:
     """The library and an empty reason, or None and the reason."""
     if os.environ.get("WIREBOUND_NATIVE", "1") == "0":
-        return None, "turned off by WIREBOUND_NATIVE=0"
+        return None, "are turned off by WIREBOUND_NATIVE=0"
     if not PATH.exists():
-        return None, f"not built: {PATH.name} is missing (reinstall with a C++ compiler present)"
+        how = "install a C++ compiler (c++, g++ or clang++), then wirebound again with pip's --force-reinstall --no-cache-dir"
+        return None, _missed(f"were not built ({PATH.name} is missing)", how)
     try:
         library = ctypes.CDLL(str(PATH))
         _declare(library)

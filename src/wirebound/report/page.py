@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from importlib.resources import files
@@ -15,6 +16,11 @@ from .run_section import run_section
 from .runs import ReportError, Run, read_run
 from .wording import data_name, method_name, plural
 
+# What says that a page can never be written there, unlike a full disk.
+_WRONG_PLACE = (
+    *(errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG),
+    errno.ELOOP,
+)
 OPEN_RUNS = 3  # more runs than that start folded
 
 # Nothing can be loaded from anywhere: the browser itself holds the page to being self-contained.
@@ -27,20 +33,26 @@ def write_report(folders: Sequence[Path], out: Path, experiments: Sequence[Exper
     `experiments`, if there are any, come first, each with its figures and what came of the paper's claims.
     """
     out = Path(out)
-    if out.is_dir():
+    if os.path.isdir(out):  # unlike Path.is_dir, no error for a name that is too long
         raise ReportError(f"out (={out}) must be a file to write, not a folder")
     text = render([read_run(folder) for folder in dict.fromkeys(map(Path, folders))], experiments)
-    out.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, so that the last step is a rename and a reader never meets half a page.
-    unfinished = out.with_name(f".{out.name}.{os.getpid()}.unfinished")
+    unfinished = out.with_name(f".{out.name[:40]}.{os.getpid()}.unfinished")
     try:
-        with open(unfinished, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, out)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            # JSON can hold half a letter (a lone surrogate), which no page can: it becomes a question mark.
+            with open(unfinished, "w", encoding="utf-8", errors="replace", newline="\n") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, out)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno not in _WRONG_PLACE:
+            raise
+        raise ReportError(f"out (={out}) cannot be written: {error.strerror or error}") from error
     return out
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from wirebound.sweep.outcome import FAILED, INTERRUPTED, Outcome, read_outcome
 from wirebound.sweep.plan import Trial
+from wirebound.train.record import RunFolderError
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
@@ -48,10 +49,13 @@ class Job:
         if code == 0:
             try:
                 return read_outcome(self.folder)
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except RunFolderError as error:
                 return Outcome(FAILED, error=f"left no readable run folder: {error}", folder=str(self.folder))
         if code in _INTERRUPTED:
-            return Outcome(INTERRUPTED, folder=str(self.folder))
+            try:
+                return read_outcome(self.folder)  # it had finished, and was interrupted on its way out
+            except RunFolderError:
+                return Outcome(INTERRUPTED, folder=str(self.folder))
         return Outcome(FAILED, error=self._reason(code), folder=str(self.folder))
 
     def interrupt(self) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from wirebound.sweep.plan import Plan, Trial, identity, key_of
-from wirebound.train.config import ConfigError, TrainConfig, make_config
+from wirebound.train.config import ConfigError, TrainConfig, make_config, read_settings
+from wirebound.train.record import RunFolderError
+from wirebound.train.run_files import read_summary
 
 FINISHED, FAILED, INTERRUPTED, RUNNING = "finished", "failed", "interrupted", "running"
 
@@ -43,12 +45,12 @@ class Group:
 
 def read_outcome(folder: Path) -> Outcome:
     """The outcome of a finished run folder."""
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    summary = read_summary(folder, "test_accuracy", "seconds", "evaluated_on")
     return Outcome(
         FINISHED,
         accuracy=float(summary["test_accuracy"]),
         seconds=float(summary["seconds"]),
-        evaluated_on=str(summary["evaluated_on"]),
+        evaluated_on=summary["evaluated_on"],
         folder=str(folder),
     )
 
@@ -60,9 +62,9 @@ def finished_runs(out: Path) -> dict[str, Path]:
         if path.parent.name.endswith(".partial") or not (path.parent / "summary.json").exists():
             continue
         try:
-            config = make_config(json.loads(path.read_text(encoding="utf-8")))
+            config = make_config(read_settings(path))
             read_outcome(path.parent)
-        except (ConfigError, ValueError, KeyError, TypeError, OSError):
+        except (ConfigError, RunFolderError):
             continue  # not a run of ours, or of another version: it is left alone and run anew under another name
         found.setdefault(key_of(config), path.parent)
     return found

@@ -227,4 +227,5 @@ def _typed(name: str, kind: str, value: Any) -> Any:
         return value
     if wanted == "list[int]" and isinstance(value, list) and all(type(v) is int for v in value):
         return value
-    raise ConfigError(f"{name} (={value!r}) must be {wanted}")
+    shown = repr(value) if isinstance(value, str | int | float | list | dict | None) else f"a {type(value).__name__}"
+    raise ConfigError(f"{name} (={shown if len(shown) <= 80 else shown[:77] + '...'}) must be {wanted}")

@@ -7,7 +7,6 @@ optimiser's own state, which afterwards are what ordinary training would have le
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from wirebound.core import schedule
+from wirebound.core.langevin import pull_and_push
 from wirebound.methods import DeepR, Method
 from wirebound.methods.bridge import Bridge
 from wirebound.methods.method import WiringMethod
@@ -286,8 +286,9 @@ class FusedEngine:
         for offset, lr in enumerate(lrs[:1] if constant else lrs):
             step = method.steps + 1 + offset
             for i in layers:
-                shrink.append(lr * schedule.at("l1", method.l1[i], step, lr))
-                noise.append(math.sqrt(2 * lr * schedule.at("temperature", method.temperature[i], step, lr)))
+                pull, push = pull_and_push(method.l1[i], method.temperature[i], step, lr)
+                shrink.append(pull)
+                noise.append(push)
         return torch.tensor([shrink, noise], dtype=torch.float64), 0 if constant else len(layers)
 
     def _mark(self) -> None:

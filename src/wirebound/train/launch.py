@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -33,6 +34,7 @@ TIMEOUT = timedelta(minutes=10)  # a rank that is silent for longer is taken for
 PRELOAD = ["wirebound.train.loop", "torch._dynamo"]
 _GRACE = 5.0  # seconds that the others have to end by themselves
 _INTERRUPTED = 130
+_READY = "ready"
 
 Work = Callable[..., int]
 
@@ -56,14 +58,15 @@ def launch(work: Work, arguments: tuple[Any, ...], processes: int, *, timeout: t
     with tempfile.TemporaryDirectory(prefix="wirebound-") as notes:
         job = (work, arguments, processes, store.port, timeout, threads, notes)
         ranks = [context.Process(target=_rank, args=(number, *job), name=f"rank {number}") for number in range(processes)]
-        for process in ranks:
-            process.start()
         try:
+            # Starting takes seconds; who presses Ctrl-C then leaves no rank behind, for which this process would wait.
+            for process in ranks:
+                process.start()
             with StopRequest() as stop:
-                ended = _wait(ranks, stop)
+                ended = _wait(ranks, stop, Path(notes))
         finally:
             _stop(ranks)
-        return _verdict(ended, processes, Path(notes))
+        return _verdict(ended, processes, Path(notes), stop)
 
 
 @contextlib.contextmanager
@@ -83,6 +86,13 @@ def _context() -> Any:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
+    # The server is in our process group: a terminal's Ctrl-C must not end it while it imports.
+    if threading.current_thread() is threading.main_thread():
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.signal(signal.SIGINT, before)
     return context
 
 
@@ -100,9 +110,13 @@ def _rank(
     notes: str,
 ) -> None:
     """What a process of the job does."""
+    if not os.path.isdir(notes):
+        os._exit(_INTERRUPTED)  # the job was interrupted while this rank was being started
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the job's own process alone, which tells rank 0
     signal.signal(signal.SIGINT, signal.default_int_handler if number == 0 else signal.SIG_IGN)
+    if number == 0:
+        Path(notes, _READY).touch()  # from here on a signal is not lost
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     code = 1
@@ -144,10 +158,11 @@ def _lost_contact(error: Exception) -> bool:
 # In the job's own process
 
 
-def _wait(ranks: list[BaseProcess], stop: StopRequest) -> dict[int, int]:
+def _wait(ranks: list[BaseProcess], stop: StopRequest, notes: Path) -> dict[int, int]:
     """Exit codes by rank, once all have ended, or one has failed and the others have had their time to notice.
 
-    A signal is passed on to rank 0, which ends as a single process would, perhaps with a checkpoint.
+    A signal is passed on to rank 0, which ends as a single process would, perhaps with a checkpoint. Before rank 0 can
+    hear it, there is nothing to keep, and the job ends at once.
     """
     deadline: float | None = None
     told = False
@@ -159,20 +174,23 @@ def _wait(ranks: list[BaseProcess], stop: StopRequest) -> dict[int, int]:
             deadline = time.monotonic() + _GRACE
         if stop.signal is not None and not told and 0 not in ended:
             told = True
+            if not (notes / _READY).exists():
+                raise Interrupted("interrupted before the first step", 128 + stop.signal)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(ranks[0].pid or os.getpid(), stop.signal)
         wait([process.sentinel for number, process in enumerate(ranks) if number not in ended], timeout=0.2)
 
 
 def _stop(ranks: list[BaseProcess]) -> None:
-    for process in ranks:
+    started = [process for process in ranks if process.pid is not None]
+    for process in started:
         if process.is_alive():
             process.kill()
-    for process in ranks:
+    for process in started:
         process.join()
 
 
-def _verdict(ended: dict[int, int], processes: int, notes: Path) -> int:
+def _verdict(ended: dict[int, int], processes: int, notes: Path, stop: StopRequest) -> int:
     """The exit code of the job, or an error about the process that failed first, as far as can be told.
 
     When one rank goes, the others lose contact and fail in turn: theirs is never the reason given.
@@ -184,6 +202,8 @@ def _verdict(ended: dict[int, int], processes: int, notes: Path) -> int:
     }
     if found.get(0, {}).get("interrupted"):
         raise Interrupted(found[0]["message"], ended[0])
+    if stop.signal is not None and ended.get(0) == -stop.signal:  # it came before rank 0 listened for it
+        raise Interrupted("interrupted before the first step", 128 + stop.signal)
     for number, code in ended.items():
         if code < 0:
             name = signal.Signals(-code).name

@@ -20,7 +20,7 @@ from wirebound.train.fused import FusedEngine, why_not_fused
 from wirebound.train.interrupt import StopRequest
 from wirebound.train.models import build_method, build_model, build_optimizer
 from wirebound.train.record import RunFolder
-from wirebound.train.resume import check_same_run, load_checkpoint, load_finished
+from wirebound.train.resume import check_same_run, load_checkpoint, load_finished, path_to_go_on
 from wirebound.train.run_state import RunState
 from wirebound.train.running import WINDOWS, Examples, Listener, Progress, Recorder, Run, evaluate
 from wirebound.train.summary import model_card, summarise
@@ -91,7 +91,7 @@ def train(
     method = build_method(config, model, build_optimizer(config, model), per_epoch)
     if start.finished:
         return RunResult({}, model, None) if folder is None else _already_finished(folder, model)
-    engine = choose_engine(config, model, method, data)
+    engine = choose_engine(path_to_go_on(folder, config) if resume else config, model, method, data)
     state = RunState(method.layer_active())
     kind = Run if rank() == 0 else Follower
     run = kind(config, model, method, engine, examples, state, folder, listener, recorder if rank() == 0 else None)

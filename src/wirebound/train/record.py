@@ -8,6 +8,7 @@ finished run: ``config.json``, ``metrics.jsonl``, ``summary.json`` and ``model.s
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -18,10 +19,12 @@ from typing import Any, BinaryIO
 from torch import nn
 
 from wirebound.checkpoint import WriteError, save
-from wirebound.checkpoint.atomic import lock, same_file, sync_folder, write_file
+from wirebound.checkpoint.atomic import SUFFIX, lock, same_file, sync_folder, write_file
 
-FINISHED = ("config.json", "metrics.jsonl", "model.safetensors", "summary.json")
+METRICS = "metrics.jsonl"
+FINISHED = ("config.json", METRICS, "model.safetensors", "summary.json")
 CHECKPOINT = "checkpoint.safetensors"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RunFolderError(ValueError):
@@ -40,26 +43,34 @@ class RunFolder:
     def __init__(self, path: Path, *, overwrite: bool = False, resume: bool = False) -> None:
         self.path = path
         self.resume = resume
-        self.partial = path.with_name(path.name + ".partial")
         if not path.name:
             raise RunFolderError(f"out (={path}) must name a folder")
+        self.partial = path.with_name(path.name + ".partial")
+        # os.path, because Path.exists raises for names that are too long and folders that may not be read.
+        there = os.path.lexists(path)
         if overwrite and resume:
             raise RunFolderError("resume continues a run and overwrite replaces it: pass one of them")
-        if path.exists() and not (overwrite or resume):
+        if there and not os.path.exists(path):
+            raise RunFolderError(f"out (={path}) is a link to nowhere: remove it, or choose another name")
+        if there and not (overwrite or resume):
             raise RunFolderError(f"out (={path}): {path} exists already; choose another name or pass --overwrite")
-        if self.partial.exists() and not (overwrite or resume):
+        if overwrite and os.path.islink(path):
+            raise RunFolderError(f"out (={path}) is a link, so it is not overwritten: name the folder itself")
+        if os.path.lexists(self.partial) and not os.path.isdir(self.partial):
+            raise RunFolderError(f"out (={path}): {self.partial} is in the way and no folder: remove it, or choose another name")
+        if os.path.lexists(self.partial) and not (overwrite or resume):
             raise RunFolderError(
                 f"out (={path}): {self.partial} holds an unfinished run; go on with --resume, replace it with "
                 "--overwrite, or choose another name"
             )
-        if path.exists() and not (path / "config.json").exists():
+        if there and not os.path.exists(path / "config.json"):
             verb = "resumed" if resume else "overwritten"
             raise RunFolderError(f"out (={path}) is not a run folder, so it is not {verb}")
 
     @property
     def finished(self) -> bool:
         """Whether the run has already ended, and at most its folder still waits for its name."""
-        return self.resume and (self.path.exists() or (self.partial / "summary.json").exists())
+        return self.resume and (os.path.exists(self.path) or os.path.exists(self.partial / "summary.json"))
 
     @property
     def checkpoint(self) -> Path:
@@ -70,24 +81,43 @@ class RunFolder:
             self.partial.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self.partial, os.O_RDONLY)
         except OSError as error:
-            reason = error.strerror or error
-            advice = "choose a place that can be written"
-            raise RunFolderError(f"out (={self.path}) cannot be made: {reason}; {advice}") from error
+            raise self._unusable(error) from error
         try:
             self._claim()
+            self._try_names()
             if not self.resume:
                 for old in self.partial.iterdir():
                     shutil.rmtree(old) if old.is_dir() else old.unlink()
             # Nothing is cut off before the checkpoint is known to be good: see rewind.
-            self._metrics = (self.partial / "metrics.jsonl").open("ab")
+            self._metrics = (self.partial / METRICS).open("a+b")
         except OSError as error:
             os.close(self._descriptor)
-            raise WriteError(f"{self.partial} cannot be written: {error.strerror or error}") from error
+            with contextlib.suppress(OSError):
+                self.partial.rmdir()  # if it holds nothing
+            if error.errno in _NO_ROOM:
+                raise WriteError(f"{self.partial} cannot be written: {error.strerror or error}") from error
+            raise self._unusable(error) from error
         except RunFolderError:
             os.close(self._descriptor)
             raise
         self._epochs = 0
+        self._texts: dict[str, bytes] = {}  # of the small files, by name
         return self
+
+    def _try_names(self) -> None:
+        """What is only written later must be possible now: the longest name in the folder, and its own last name."""
+        longest = self.partial / (CHECKPOINT + SUFFIX)
+        left = os.path.lexists(longest)  # by a run that was killed
+        longest.touch()
+        if not left:
+            longest.unlink()
+        # Where the folder gets its name at the end.
+        if not os.access(self.path.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    def _unusable(self, error: OSError) -> RunFolderError:
+        reason = error.strerror or error
+        return RunFolderError(f"out (={self.path}) cannot be made: {reason}; choose a place that can be written")
 
     def _claim(self) -> None:
         """One process at a time; the claim ends with the process, however it ends."""
@@ -105,17 +135,20 @@ class RunFolder:
     ) -> None:
         with contextlib.suppress(OSError):  # a full disk has been reported already
             self._metrics.close()
-        if kind is not None and not self.resume and self._epochs == 0 and not self.checkpoint.exists():
-            shutil.rmtree(self.partial, ignore_errors=True)  # nothing worth keeping came about
+        nothing = kind is not None and not self.resume and self._epochs == 0 and not self.checkpoint.exists()
+        if nothing and same_file(self._descriptor, self.partial):  # else it is someone else's by now
+            shutil.rmtree(self.partial, ignore_errors=True)
         os.close(self._descriptor)
 
     # What is written
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
-        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+        self._texts[name] = (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
+        self._write(name, self._texts[name])
 
+    def _write(self, name: str, content: bytes) -> None:
         def write(stream: BinaryIO) -> None:
-            stream.write(text.encode())
+            stream.write(content)
 
         write_file(self.partial / name, write)
 
@@ -131,6 +164,7 @@ class RunFolder:
 
     def position(self) -> int:
         """Bytes of ``metrics.jsonl`` so far, all of them on disk."""
+        self._mend()
         try:
             self._metrics.flush()
             os.fsync(self._metrics.fileno())
@@ -138,12 +172,31 @@ class RunFolder:
             raise self._failed(error) from error
         return self._metrics.tell()
 
+    def _mend(self) -> None:
+        """Files that someone deleted or moved while the run goes on are written anew; without its folder it ends."""
+        if not same_file(self._descriptor, self.partial):
+            raise WriteError(f"{self.partial} was deleted or moved while the run was writing in it: start the run anew")
+        for name, content in self._texts.items():
+            if not os.path.isfile(self.partial / name):
+                self._write(name, content)
+        if same_file(self._metrics.fileno(), self.partial / METRICS):
+            return
+        try:
+            self._metrics.flush()
+            self._metrics.seek(0)  # the file has no name any more, but is still ours to read
+            with self._metrics as old:
+                self._write(METRICS, old.read())
+            self._metrics = (self.partial / METRICS).open("a+b")
+            self._metrics.seek(0, os.SEEK_END)
+        except OSError as error:
+            raise self._failed(error) from error
+
     def rewind(self, position: int) -> None:
         """Forget what was recorded after a checkpoint: it will be recorded again."""
         held = os.fstat(self._metrics.fileno()).st_size
         if held < position:
             raise RunFolderError(
-                f"{self.partial / 'metrics.jsonl'} holds {held} bytes, but the checkpoint counts {position}: "
+                f"{self.partial / METRICS} holds {held} bytes, but the checkpoint counts {position}: "
                 "it was changed; start the run anew with --overwrite"
             )
         self._metrics.truncate(position)
@@ -154,6 +207,7 @@ class RunFolder:
         self.position()
         save(self.partial / "model.safetensors", model=model, extra=card)
         self.write_json("summary.json", summary)  # the last: with it, the run is complete
+        self._mend()
         self.give_name()
 
     def give_name(self) -> None:
@@ -162,10 +216,15 @@ class RunFolder:
             for file in self.partial.iterdir():
                 if file.name not in FINISHED:
                     file.unlink()
+            missing = [name for name in FINISHED if not os.path.isfile(self.partial / name)]
+            if missing:
+                raise WriteError(f"{self.partial} lacks {', '.join(missing)}: someone deleted it; start the run anew with --overwrite")
             if self.path.exists():
                 shutil.rmtree(self.path)
             os.replace(self.partial, self.path)
             sync_folder(self.path.parent)
+        except WriteError:
+            raise
         except OSError as error:
             raise self._failed(error) from error
 

@@ -18,10 +18,12 @@ from typing import Any
 from wirebound.train.config import TrainConfig, make_config, read_settings
 from wirebound.train.loop import train
 from wirebound.train.record import RunFolderError
+from wirebound.train.run_files import read_layer_counts, read_summary
 from wirebound.wiring.budget import apportion
 
 # Methods that start with some connections of each layer and end with others.
 MOVING = ("deep-r", "soft-deep-r", "constant-rate", "set", "rigl")
+_NEEDED = ("layers", "budget", "test_accuracy")  # of a run's summary
 LAST = 0.25  # share of a run's epochs over which connections are averaged
 
 
@@ -49,9 +51,7 @@ def converged(folder: Path, last: float = LAST) -> list[float]:
         raise ValueError(f"last (={last}) must be in (0, 1]")
     if not (folder / "summary.json").exists():
         raise RunFolderError(f"run (={folder}) must be the folder of a finished run")
-    with (folder / "metrics.jsonl").open(encoding="utf-8") as lines:
-        records = [json.loads(line) for line in lines]
-    epochs = [record["layer_active"] for record in records if record["kind"] == "epoch"]
+    epochs = read_layer_counts(folder)
     if not epochs:
         raise RunFolderError(f"run (={folder}) has recorded no epoch")
     late = epochs[-max(1, math.ceil(last * len(epochs))) :]
@@ -85,7 +85,10 @@ def refine(
         raise ValueError(f"rounds (={rounds}) must be >= 1")
     if not seeds:
         raise ValueError("seeds must name at least one")
-    converged(run, last)  # what is wrong with it is said before anything is trained
+    # What is wrong with the run is said before anything is trained.
+    found_layers, layers = converged(run, last), read_summary(run, *_NEEDED)["layers"]
+    if len(found_layers) != len(layers):
+        raise RunFolderError(f"run (={run}) has {len(layers)} layers in summary.json and others in metrics.jsonl")
     config = make_config(read_settings(run / "config.json"))
     own = config.seed
     if config.scope != "global":
@@ -97,7 +100,7 @@ def refine(
         summaries, final = [], []
         for seed in seeds:
             if number == 0 and seed == own:
-                folder, summary = run, read_settings(run / "summary.json")
+                folder, summary = run, read_summary(run, *_NEEDED)
             else:
                 folder = out / f"round-{number}-s{seed}"
                 summary = train(dataclasses.replace(config, seed=seed), folder, overwrite=True).summary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,23 @@ from wirebound.methods import Method
 from wirebound.train.config import ConfigError, TrainConfig, make_config, read_settings
 from wirebound.train.observe import Observer
 from wirebound.train.record import RunFolder, RunFolderError
+from wirebound.train.run_files import read_summary
 from wirebound.train.run_state import RunState, read_state
 
 # What may differ between the sittings of a run: none of it changes a number, or its change is asked for.
 FREE = ("data_path", "threads", "checkpoint_every", "checkpoint_seconds", "on_nan", "engine")
 
+# What is shown of a run at its end.
+SHOWN = (
+    *("evaluated_on", "test_accuracy", "connectivity", "budget", "possible", "min_active", "max_active"),
+    *("ledger", "steps", "seconds", "training_seconds", "path"),
+)
+
 
 def stored_settings(out: Path) -> TrainConfig | None:
     """The settings of the run in ``out``, finished or not; None if there is no run."""
     for folder in (out, out.with_name(out.name + ".partial")):
-        if (folder / "config.json").exists():
+        if os.path.lexists(folder / "config.json"):  # unlike Path.exists, no error for a name that is too long
             return make_config(read_settings(folder / "config.json"))
     return None
 
@@ -47,6 +54,16 @@ def settings_to_resume(out: Path, given: Mapping[str, Any]) -> TrainConfig | Non
 def check_same_run(config: TrainConfig, out: Path) -> None:
     """Raise unless the run in ``out``, if there is one, has these settings."""
     settings_to_resume(out, {f.name: getattr(config, f.name) for f in dataclasses.fields(config)})
+
+
+def path_to_go_on(folder: RunFolder | None, config: TrainConfig) -> TrainConfig:
+    """The settings with the path of the checkpoint, where they leave the path open and any process can take it: a run of
+    several processes, or one without kernels, goes on on the module path, not with other rounding."""
+    if folder is None or config.engine != "auto" or not os.path.exists(folder.checkpoint):
+        return config
+    extra = load(folder.checkpoint).extra
+    written_on_modules = isinstance(extra, dict) and extra.get("engine") == "module"
+    return dataclasses.replace(config, engine="module") if written_on_modules else config
 
 
 def load_checkpoint(
@@ -90,11 +107,6 @@ def checkpoint_extra(config: TrainConfig, engine: str, state: RunState, observer
 def load_finished(folder: RunFolder, model: nn.Module) -> dict[str, Any]:
     """The summary of a run that has ended; its weights are put into ``model``."""
     place = folder.path if folder.path.exists() else folder.partial
+    summary = read_summary(place, *SHOWN)
     load(place / "model.safetensors", model=model)
-    try:
-        summary = json.loads((place / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunFolderError(f"{place / 'summary.json'} cannot be read: {error}") from error
-    if not isinstance(summary, dict):
-        raise RunFolderError(f"{place / 'summary.json'} must hold one object")
     return summary
