@@ -136,6 +136,11 @@ int64_t wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int
                 wiring_index, step, shares, born, died, threads);
 }
 
+int wb_wiring_is_good(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out, const int64_t* colptr,
+                      const int32_t* code) {
+    return table().wiring_is_good(budget, layers, n_in, n_out, colptr, code);
+}
+
 // ---- step ----------------------------------------------------------------------------------------------------------
 
 int64_t wb_step_f32(const wb_step* task, int threads) { return call(table().step_f32, task, threads); }

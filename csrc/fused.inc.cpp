@@ -260,21 +260,11 @@ private:
     std::vector<int64_t> counts_;
 };
 
-static bool index_is_good(const wb_fused_wiring& wiring) {
-    const int64_t* colptr = wiring.colptr;
-    if (colptr[0] != 0) return false;
-    for (int64_t i = 0; i < wiring.layers; colptr += wiring.n_in[i], ++i) {
-        const int64_t first = colptr[0], last = colptr[wiring.n_in[i]];
-        if (first < 0 || last < first || last > wiring.budget) return false;
-        const Layer<float> layer{wiring.n_in[i], wiring.n_out[i], colptr, wiring.code + first, wiring.theta + first};
-        if (!index_is_good(layer, last - first)) return false;
-    }
-    return colptr[0] == wiring.budget;
-}
-
 static int64_t fused_steps_f32(const wb_fused_run* run, int32_t* status) {
-    for (int64_t i = 0; i < run->n_wirings; ++i)
-        if (!index_is_good(run->wirings[i])) return WB_BAD_INDEX;
+    for (int64_t i = 0; i < run->n_wirings; ++i) {
+        const wb_fused_wiring& w = run->wirings[i];
+        if (!wiring_is_good(w.budget, w.layers, w.n_in, w.n_out, w.colptr, w.code)) return WB_BAD_INDEX;
+    }
     return FusedStack(*run).train(status);
 }
 

@@ -27,6 +27,18 @@ static bool index_is_good(const Layer<T>& layer, int64_t connections) {
     return highest < layer.n_out && not_rising == 0;
 }
 
+// The same for all layers of a wiring of `budget` connections; code is that of the whole wiring.
+[[maybe_unused]] static int wiring_is_good(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out,
+                                           const int64_t* colptr, const int32_t* code) {
+    if (colptr[0] != 0) return 0;
+    for (int64_t i = 0; i < layers; colptr += n_in[i], ++i) {
+        const int64_t first = colptr[0], last = colptr[n_in[i]];
+        if (first < 0 || last < first || last > budget) return 0;
+        if (!index_is_good(Layer<float>{n_in[i], n_out[i], colptr, code + first, nullptr}, last - first)) return 0;
+    }
+    return colptr[0] == budget;
+}
+
 // Whether a theta is below 0; -0 is not.
 template <class T>
 static bool any_below_zero(const T* theta, int64_t count) {

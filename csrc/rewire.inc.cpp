@@ -241,4 +241,7 @@ static int64_t rewire(int64_t budget, int64_t layers, const int64_t* n_in, const
     return n_dead;
 }
 
-static void fill_rewire(KernelTable& table) { table.rewire = rewire; }
+static void fill_rewire(KernelTable& table) {
+    table.rewire = rewire;
+    table.wiring_is_good = wiring_is_good;
+}

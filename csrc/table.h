@@ -39,6 +39,7 @@ struct KernelTable {
 
     // rewire
     WB_FIELD(rewire);
+    WB_FIELD(wiring_is_good);
 
     // step
     WB_FIELD(step_f32);

@@ -185,6 +185,11 @@ WB_API int64_t wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, co
                          uint64_t seed, int32_t wiring_index, int64_t step, const double* shares, int64_t* born,
                          int64_t* died, int threads);
 
+// Whether colptr and code are an index of `budget` connections in these matrices: pointers that rise from 0 to the budget,
+// rows inside of their layer that rise within each column.
+WB_API int wb_wiring_is_good(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out,
+                             const int64_t* colptr, const int32_t* code);
+
 // ---- step ----------------------------------------------------------------------------------------------------------
 
 // A whole step of Algorithm 1 for one wiring: wb_update, then wb_rewire for who died in it.

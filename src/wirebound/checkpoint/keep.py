@@ -25,8 +25,9 @@ from wirebound.checkpoint.put_back import (
     change_of_part,
 )
 from wirebound.checkpoint.tree import decode, difference, encode, number_fault
-from wirebound.integrations.optimizer import KEY, RewiringOptimizer
+from wirebound.integrations.optimizer import RewiringOptimizer
 from wirebound.methods.method import Method
+from wirebound.methods.travel import KEY
 from wirebound.nn.part import wirings
 from wirebound.version import __version__
 

@@ -53,6 +53,7 @@ __all__ = [
     "conv2d_forward",
     "draw_in_layers",
     "draw_newborns",
+    "index_is_good",
     "linear_backward",
     "linear_forward",
     "native_available",
@@ -238,6 +239,16 @@ def update_(
     return implementation.update_(
         theta, grad, rule, state, walks, seed, stream, step, sign_bound=sign_bound, clamp=clamp
     )
+
+
+def index_is_good(geometry: Geometry, budget: int, code: Tensor, colptr: Tensor) -> bool | None:
+    """Whether code and colptr, of the right types and lengths, are an index of ``budget`` connections in these matrices.
+
+    None where there is no kernel to ask: the reference is ``wiring/fault.py``, which also says what is wrong.
+    """
+    if _allowed and native.available() and code.is_cpu and colptr.is_cpu:
+        return native.index_is_good(geometry, budget, code, colptr)
+    return None
 
 
 def all_finite(values: Tensor) -> bool:

@@ -48,6 +48,7 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
         LONG,
         [LONG, LONG, *[POINTER] * 5, LONG, POINTER, LONG, ULONG, INT, LONG, *[POINTER] * 3, INT],
     ),
+    "wb_wiring_is_good": (INT, [LONG, LONG, *[POINTER] * 4]),
     # step: task, threads
     "wb_step_{}": (LONG, [POINTER, INT]),
     # fused step: run, status

@@ -216,6 +216,15 @@ def c_shapes(geometry: Geometry) -> tuple[Any, Any, Any]:
     return longs, longs(*geometry.n_in), longs(*geometry.n_out)
 
 
+def index_is_good(geometry: Geometry, budget: int, code: Tensor, colptr: Tensor) -> bool:
+    _, n_in, n_out = c_shapes(geometry)
+    code, colptr = code.contiguous(), colptr.contiguous()
+    assert _LIBRARY is not None
+    return bool(
+        _LIBRARY.wb_wiring_is_good(budget, geometry.layers, n_in, n_out, colptr.data_ptr(), code.data_ptr())
+    )
+
+
 def rewire_(
     geometry: Geometry,
     colptr: Tensor,

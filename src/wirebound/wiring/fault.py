@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from wirebound import ops
 from wirebound.ops.layout import Geometry, rows_of
 from wirebound.wiring.constraints import constraint_fault
 
@@ -23,6 +24,8 @@ def index_fault(geometry: Geometry, budget: int, code: Tensor, colptr: Tensor) -
     for name, array, dtype, length in (("code", code, torch.int32, budget), ("colptr", colptr, torch.int64, columns + 1)):
         if array.dtype is not dtype or array.shape != (length,):
             return f"{name} must be {dtype} of length {length}, is {array.dtype} of shape {tuple(array.shape)}"
+    if ops.index_is_good(geometry, budget, code, colptr):
+        return None  # a pass without memory of its own; what follows takes some, and says what is wrong
     # The bounds first: differences of numbers near 2^63 would wrap around and look right.
     if bool(((colptr < 0) | (colptr > budget)).any()) or int(colptr[0]) != 0 or int(colptr[-1]) != budget:
         return f"column pointers must rise from 0 to the budget (={budget})"
