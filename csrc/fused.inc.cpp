@@ -42,7 +42,7 @@ struct FusedWiring {
     std::vector<uint8_t> is_thin;
     std::vector<int64_t> first_column;
     std::vector<wb_rider> riders;
-    std::vector<int64_t> dead;
+    Dead dead;
     RewireScratch scratch;
 };
 
@@ -238,13 +238,13 @@ private:
         }
         std::vector<int64_t>& counts = counts_;
         counts.assign(static_cast<size_t>(2 * spec.layers), 0);
-        if (!wiring.dead.empty() && !not_finite) {
+        if (wiring.dead.count > 0 && !not_finite) {
             if (spec.born) wiring.riders.push_back(wb_rider{spec.born, 4, rule.clock});
             const RewireTask task{spec.budget, spec.layers, spec.n_in, spec.n_out, spec.colptr, spec.code,
                                   wiring.riders.data(), static_cast<int64_t>(wiring.riders.size()),
                                   wiring.columns.empty() ? nullptr : wiring.columns.data(), spec.seed, spec.index,
-                                  rule.step, spec.shares};
-            rewire_wiring(task, wiring.dead.data(), static_cast<int64_t>(wiring.dead.size()), counts.data(),
+                                  rule.step, spec.shares, most_listed(spec.budget)};
+            rewire_wiring(task, wiring.dead.indices.data(), wiring.dead.count, counts.data(),
                           counts.data() + spec.layers, 1, wiring.scratch);
             if (spec.born) wiring.riders.pop_back();
         }

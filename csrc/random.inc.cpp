@@ -261,8 +261,8 @@ static void signs(uint64_t seed, uint32_t stream, const int64_t* positions, int6
 
 // ---- samples -------------------------------------------------------------------------------------------------------
 
-// Sorts uniform numbers of [0, n): into buckets of about four by their leading bits, then by insertion.
-static void sort_uniform(int64_t* values, int64_t count, int64_t n, std::vector<int64_t>& scratch) {
+// Sorts uniform numbers of [first, first + n): into buckets of about four by their leading bits, then by insertion.
+static void sort_into_buckets(int64_t* values, int64_t count, int64_t first, int64_t n, std::vector<int64_t>& scratch) {
     if (count > 32) {
         int bits = 0;
         while (bits < 62 && (n - 1) >> bits >= count / 4) ++bits;
@@ -270,9 +270,9 @@ static void sort_uniform(int64_t* values, int64_t count, int64_t n, std::vector<
         scratch.assign(static_cast<size_t>(buckets + 1 + count), 0);
         int64_t* start = scratch.data();
         int64_t* sorted = start + buckets + 1;
-        for (int64_t i = 0; i < count; ++i) ++start[(values[i] >> bits) + 1];
+        for (int64_t i = 0; i < count; ++i) ++start[((values[i] - first) >> bits) + 1];
         for (int64_t b = 0; b < buckets; ++b) start[b + 1] += start[b];
-        for (int64_t i = 0; i < count; ++i) sorted[start[values[i] >> bits]++] = values[i];
+        for (int64_t i = 0; i < count; ++i) sorted[start[(values[i] - first) >> bits]++] = values[i];
         std::memcpy(values, sorted, static_cast<size_t>(count) * sizeof(int64_t));
     }
     for (int64_t i = 1; i < count; ++i) {
@@ -280,6 +280,36 @@ static void sort_uniform(int64_t* values, int64_t count, int64_t n, std::vector<
         int64_t j = i;
         for (; j > 0 && values[j - 1] > value; --j) values[j] = values[j - 1];
         values[j] = value;
+    }
+}
+
+// Sorts uniform numbers of [0, n). Many are first taken apart in place, each put where it belongs while what stood there
+// is taken on: the buckets above then fit the cache, and the memory for a second copy of all numbers is saved.
+static void sort_uniform(int64_t* values, int64_t count, int64_t n, std::vector<int64_t>& scratch) {
+    constexpr int64_t kMostAtOnce = int64_t{1} << 16, kMostParts = 2048;
+    if (count <= kMostAtOnce) return sort_into_buckets(values, count, 0, n, scratch);
+    int bits = 0;
+    while ((n - 1) >> bits >= kMostParts) ++bits;
+    const int64_t parts = ((n - 1) >> bits) + 1;
+    std::vector<int64_t> next(static_cast<size_t>(parts), 0), ends;
+    for (int64_t i = 0; i < count; ++i) ++next[static_cast<size_t>(values[i] >> bits)];
+    int64_t sum = 0;
+    for (int64_t& here : next) {
+        sum += here;
+        ends.push_back(sum);
+        here = sum - here;
+    }
+    int64_t begin = 0;
+    for (int64_t part = 0; part < parts; ++part) {
+        const int64_t end = ends[static_cast<size_t>(part)];
+        for (int64_t& at = next[static_cast<size_t>(part)]; at < end; ++at) {
+            int64_t value = values[at];
+            for (int64_t home = value >> bits; home != part; home = value >> bits)
+                std::swap(value, values[next[static_cast<size_t>(home)]++]);
+            values[at] = value;
+        }
+        sort_into_buckets(values + begin, end - begin, part << bits, int64_t{1} << bits, scratch);
+        begin = end;
     }
 }
 

@@ -7,7 +7,8 @@
 //   4. the newborns enter the column pointers                     add_newborns
 //   5. segments between events shift, newborns fill the gaps       rewire_move.inc.cpp
 //
-// Where a large share of the connections is replaced, 3 to 5 are one merge instead: rewire_merge.inc.cpp.
+// Where a large share of the connections is replaced, 3 to 5 are one merge instead: rewire_merge.inc.cpp. Of a large
+// wiring, that merge and these events would take too much memory: rewire_stream.inc.cpp.
 
 struct RewireLayer {
     int64_t n_in, n_out;
@@ -35,6 +36,13 @@ struct RewireScratch {
     std::vector<int32_t> columns, change;
     std::vector<char> gathered;
     std::vector<wb_rider> by_width[4];  // of 1, 2, 4 and 8 bytes an element
+    std::vector<uint64_t> marks;
+
+    // To be called after a rewiring: memory that one step needed may be what others lack.
+    void give_back_large() {
+        give_back_if_large(dead_columns, ranks, positions, newborns, left, right, pieces, keys, places, columns, change,
+                           gathered, marks);
+    }
 };
 
 struct RewireTask {
@@ -49,6 +57,7 @@ struct RewireTask {
     int32_t wiring_index;
     int64_t step;
     const double* shares;
+    int64_t most_listed;  // with more dead than this, the rewiring is one that needs no list of them
 };
 
 #include "rewire_draw.inc.cpp"
@@ -178,7 +187,29 @@ static void add_signs(const RewireTask& task, RewireScratch& scratch) {
     }
 }
 
+static void list_layers(const RewireTask& task, RewireScratch& scratch) {
+    scratch.layers.clear();
+    int64_t column = 0, position = 0;
+    for (int64_t i = 0; i < task.layers; ++i) {
+        scratch.layers.push_back(RewireLayer{task.n_in[i], task.n_out[i], column, position});
+        column += task.n_in[i];
+        position += task.n_in[i] * task.n_out[i];
+    }
+}
+
+// Dormant positions of each layer once the dead have left; `died` is null if they have left the column pointers.
+static void count_dormant(const RewireTask& task, const int64_t* died, RewireScratch& scratch) {
+    scratch.dormant.clear();
+    for (int64_t i = 0; i < task.layers; ++i) {
+        const RewireLayer& layer = scratch.layers[static_cast<size_t>(i)];
+        const int64_t* colptr = task.colptr + layer.first_column;
+        const int64_t survivors = colptr[layer.n_in] - colptr[0] - (died ? died[i] : 0);
+        scratch.dormant.push_back(layer.n_in * layer.n_out - survivors);
+    }
+}
+
 #include "rewire_merge.inc.cpp"
+#include "rewire_stream.inc.cpp"
 
 static void add_newborns(const RewireTask& task, RewireScratch& scratch) {
     const RewireLayer& last = scratch.layers.back();
@@ -196,25 +227,21 @@ static void rewire_wiring(const RewireTask& task, const int64_t* dead, int64_t n
                           int threads, RewireScratch& scratch) {
     for (int64_t i = 0; i < task.layers; ++i) born[i] = died[i] = 0;
     if (n_dead == 0) return;
-    scratch.layers.clear();
-    int64_t column = 0, position = 0;
-    for (int64_t i = 0; i < task.layers; ++i) {
-        scratch.layers.push_back(RewireLayer{task.n_in[i], task.n_out[i], column, position});
-        column += task.n_in[i];
-        position += task.n_in[i] * task.n_out[i];
+    if (worth_streaming(task, n_dead)) {
+        mark_listed(task, dead, n_dead, scratch);
+        return rewire_by_streaming(task, n_dead, born, died, threads, scratch);
     }
+    list_layers(task, scratch);
     scratch.newborns.clear();
     scratch.positions.clear();
-    const bool merge = worth_merging(task, n_dead, column);
+    // A vector that grows by itself is up to three times as large meanwhile.
+    scratch.newborns.reserve(static_cast<size_t>(n_dead));
+    scratch.positions.reserve(static_cast<size_t>(n_dead));
+    const RewireLayer& last = scratch.layers.back();
+    const bool merge = worth_merging(task, n_dead, last.first_column + last.n_in);
     if (merge) count_dead(task, dead, n_dead, died, scratch);
     else drop_dead(task, dead, n_dead, died, scratch);
-    scratch.dormant.clear();
-    for (int64_t i = 0; i < task.layers; ++i) {
-        const RewireLayer& layer = scratch.layers[static_cast<size_t>(i)];
-        const int64_t* colptr = task.colptr + layer.first_column;
-        const int64_t survivors = colptr[layer.n_in] - colptr[0] - (merge ? died[i] : 0);
-        scratch.dormant.push_back(layer.n_in * layer.n_out - survivors);
-    }
+    count_dormant(task, merge ? died : nullptr, scratch);
     draw_ranks(task, n_dead, born, scratch);
     if (merge) return rewire_by_merging(task, dead, n_dead, born, scratch);
     const int64_t* ranks = scratch.ranks.data();
@@ -236,8 +263,9 @@ static int64_t rewire(int64_t budget, int64_t layers, const int64_t* n_in, const
                       int64_t* died, int threads) {
     static thread_local RewireScratch scratch;
     const RewireTask task{budget, layers, n_in, n_out, colptr, code, riders, n_riders, nullptr, seed, wiring_index, step,
-                          shares};
+                          shares, most_listed(budget)};
     rewire_wiring(task, dead, n_dead, born, died, threads, scratch);
+    scratch.give_back_large();
     return n_dead;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
+#include <vector>
 
 namespace wb {
 
@@ -15,5 +17,15 @@ void* scratch(Scratch kind, size_t bytes);
 // Asks for large pages where memory that has not been written yet allows them: the first write to each page costs
 // microseconds, more than the work of a recurrent layer on it.
 void prefer_large_pages(void* data, size_t bytes);
+
+// Frees each of some vectors that has grown large. Small ones are kept, because the next call would ask for them again.
+template <class... Vectors>
+void give_back_if_large(Vectors&... vectors) {
+    constexpr size_t kLarge = size_t{16} << 20;
+    const auto give_back = [](auto& vector) {
+        if (vector.capacity() * sizeof(vector[0]) > kLarge) std::remove_reference_t<decltype(vector)>().swap(vector);
+    };
+    (give_back(vectors), ...);
+}
 
 }  // namespace wb

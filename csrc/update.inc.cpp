@@ -185,10 +185,31 @@ WB_INLINE unsigned negative_bits(const T* values) {
     return bits;
 }
 
+// Who died, in order: all are counted, the first ones listed. Where there are more than `most`, the list ends somewhere
+// behind the first `most`: half of a large wiring may die in a step, and eight bytes for each would be too much.
+struct Dead {
+    std::vector<int64_t> indices;
+    int64_t count = 0, most = std::numeric_limits<int64_t>::max();
+
+    void clear() {
+        indices.clear();
+        count = 0;
+    }
+    void add(const int64_t* first, const int64_t* last) {
+        if (count <= most) indices.insert(indices.end(), first, last);
+        count += last - first;
+    }
+    // Whose indices come after all that are here.
+    void add(const Dead& later) {
+        if (count <= most) indices.insert(indices.end(), later.indices.begin(), later.indices.end());
+        count += later.count;
+    }
+};
+
 // Indices of the negative ones of at most a block, added to `dead`. They are few and anywhere, so the first of eight is
 // written whether it exists or not, and counted if it does: no branch has to guess, except for a second one.
 template <class T>
-static void find_dead(const T* theta, int64_t from, int64_t to, std::vector<int64_t>& dead) {
+static void find_dead(const T* theta, int64_t from, int64_t to, Dead& dead) {
     int64_t found[kUpdateBlock + 1], *next = found, k = from;
     for (; k + 8 <= to; k += 8) {
         unsigned bits = negative_bits(theta + k);
@@ -202,13 +223,13 @@ static void find_dead(const T* theta, int64_t from, int64_t to, std::vector<int6
         *next = k;
         next += theta[k] < 0;
     }
-    dead.insert(dead.end(), found, next);
+    dead.add(found, next);
 }
 
 // Connections [from, to) with one walk. True if a theta is not finite.
 template <class T>
 static bool update_range(const wb_rule& rule, const UpdateArrays<T>& arrays, const BiasCorrection<T>& table, int64_t from,
-                         int64_t to, double shrink, double noise_std, std::vector<int64_t>& dead) {
+                         int64_t to, double shrink, double noise_std, Dead& dead) {
     const T infinity = std::numeric_limits<T>::infinity();
     Bits<T> infinite;
     std::memcpy(&infinite, &infinity, sizeof infinite);
@@ -251,7 +272,7 @@ static bool update_range(const wb_rule& rule, const UpdateArrays<T>& arrays, con
 // Connections [from, to) with all their walks; what lies between two walks only follows the optimiser.
 template <class T>
 static bool update_chunk(const wb_rule& rule, const UpdateArrays<T>& arrays, const BiasCorrection<T>& table, int64_t from,
-                         int64_t to, const wb_walk* walks, int64_t n_walks, std::vector<int64_t>& dead) {
+                         int64_t to, const wb_walk* walks, int64_t n_walks, Dead& dead) {
     bool not_finite = false;
     int64_t at = from;
     for (int64_t i = 0; i < n_walks && at < to; ++i) {
@@ -276,10 +297,10 @@ static BiasCorrection<T>& bias_correction(const wb_rule& rule) {
     return table;
 }
 
-// All n connections; `dead` receives the sorted indices of the dead. True if a theta is not finite.
+// All n connections; `dead` receives those that died. True if a theta is not finite.
 template <class T>
 static bool update_all(const wb_rule& rule, const UpdateArrays<T>& arrays, int64_t n, const wb_walk* walks,
-                       int64_t n_walks, int threads, std::vector<int64_t>& dead) {
+                       int64_t n_walks, int threads, Dead& dead) {
     const BiasCorrection<T>& table = bias_correction<T>(rule);
     constexpr int64_t kSmallestChunk = 64 * kUpdateBlock;
     const int64_t wanted = threads > 1 ? 2 * static_cast<int64_t>(threads) : 1;
@@ -288,13 +309,13 @@ static bool update_all(const wb_rule& rule, const UpdateArrays<T>& arrays, int64
     const int64_t chunks = (n + chunk - 1) / chunk;
     dead.clear();
     if (chunks == 1) return update_chunk<T>(rule, arrays, table, 0, n, walks, n_walks, dead);
-    std::vector<std::vector<int64_t>> found(static_cast<size_t>(chunks));
+    std::vector<Dead> found(static_cast<size_t>(chunks), Dead{{}, 0, dead.most});
     std::atomic<bool> bad{false};
     parallel_for(threads, chunks, [&](int64_t i) {
         const int64_t from = i * chunk, to = std::min(from + chunk, n);
         if (update_chunk<T>(rule, arrays, table, from, to, walks, n_walks, found[static_cast<size_t>(i)])) bad = true;
     });
-    for (const auto& part : found) dead.insert(dead.end(), part.begin(), part.end());
+    for (const Dead& part : found) dead.add(part);
     return bad;
 }
 
@@ -321,7 +342,7 @@ private:
 // written, and a gradient so large that the step may overflow makes a copy first. True if it cannot be taken.
 template <class T>
 static bool try_update(const wb_rule& rule, const UpdateArrays<T>& arrays, int64_t n, const wb_walk* walks,
-                       int64_t n_walks, int threads, std::vector<int64_t>& dead) {
+                       int64_t n_walks, int threads, Dead& dead) {
     Bits<T> largest = largest_magnitude<T>(arrays.theta, n);
     if (rule.kind != WB_NONE) largest = std::max(largest, largest_magnitude<T>(arrays.gradient, n));
     if (largest >= magnitude_of(std::numeric_limits<T>::infinity())) return true;  // or NaN, which is above
@@ -339,12 +360,13 @@ template <class T>
 static int64_t update(const wb_rule* rule, int64_t n, T* theta, const T* gradient, T* moment1, T* moment2, T* moment2_max,
                       const int32_t* born, const wb_walk* walks, int64_t n_walks, int64_t* dead, int64_t capacity,
                       int threads) {
-    static thread_local std::vector<int64_t> found;
+    static thread_local Dead found;
+    found.most = capacity;
     const UpdateArrays<T> arrays{theta, gradient, moment1, moment2, moment2_max, born};
     if (try_update<T>(*rule, arrays, n, walks, n_walks, threads, found)) return WB_NOT_FINITE;
-    const int64_t count = static_cast<int64_t>(found.size());
-    std::copy_n(found.begin(), std::min(count, capacity), dead);
-    return count;
+    std::copy_n(found.indices.begin(), std::min(found.count, capacity), dead);
+    give_back_if_large(found.indices);
+    return found.count;
 }
 
 template <class T>
@@ -365,7 +387,7 @@ static bool update_parameter(wb_rule rule, const wb_parameter& parameter, const 
     rule.weight_decay = parameter.weight_decay;
     const UpdateArrays<float> arrays{parameter.data, gradient, parameter.moment1, parameter.moment2,
                                      parameter.moment2_max, nullptr};
-    std::vector<int64_t> none;  // nothing dies
+    Dead none;  // nothing dies
     return update_range<float>(rule, arrays, bias_correction<float>(rule), 0, n, 0, 0, none);
 }
 

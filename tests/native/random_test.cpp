@@ -81,10 +81,14 @@ static void samples_are_the_first_distinct_ones() {
 }
 
 static void large_samples_are_sorted_and_distinct() {
-    const int64_t n = 100000, k = 49000;  // nearly half: many draws meet a number twice
-    std::vector<int64_t> out(k);
-    wb_sample_sorted(n, k, 5, 0, 0, out.data());
-    CHECK(out == sample_reference(n, k, 5, 0, 0));
+    const int64_t sizes[][2] = {{100000, 49000},  // nearly half: many draws meet a number twice
+                                {200000, 90000},  // so many that they are sorted in parts
+                                {int64_t{1} << 40, 70000}};
+    for (const auto& [n, k] : sizes) {
+        std::vector<int64_t> out(static_cast<size_t>(k));
+        wb_sample_sorted(n, k, 5, 0, 0, out.data());
+        CHECK(out == sample_reference(n, k, 5, 0, 0));
+    }
 }
 
 int main() {

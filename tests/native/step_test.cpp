@@ -34,15 +34,18 @@ struct Arrays {
     }
 };
 
-template <class T>
-static void compare(Random& random, int64_t step, bool lost) {
+static Shape random_shape(Random& random) {
     Shape shape;
-    const int64_t layers = 1 + random.below(3);
-    for (int64_t i = 0; i < layers; ++i) {
+    for (int64_t i = 1 + random.below(3); i > 0; --i) {
         shape.n_in.push_back(1 + random.below(40));
         shape.n_out.push_back(1 + random.below(40));
     }
-    const int64_t budget = 1 + random.below(shape.possible());
+    return shape;
+}
+
+template <class T>
+static void compare(Random& random, const Shape& shape, int64_t budget, int64_t step, bool lost) {
+    const int64_t layers = shape.layers();
     wb_rule rule{};
     rule.kind = static_cast<int32_t>(random.below(3));
     rule.bound = 1;
@@ -105,8 +108,13 @@ static void compare(Random& random, int64_t step, bool lost) {
 int main() {
     Random random(23);
     for (int64_t round = 0; round < 1500; ++round) {
-        compare<float>(random, 1 + random.below(500), random.below(20) == 0);
-        compare<double>(random, 1 + random.below(500), random.below(20) == 0);
+        const Shape shape = random_shape(random);
+        compare<float>(random, shape, 1 + random.below(shape.possible()), 1 + random.below(500), random.below(20) == 0);
+        compare<double>(random, shape, 1 + random.below(shape.possible()), 1 + random.below(500), random.below(20) == 0);
     }
+    // So large that the step marks its dead instead of listing them.
+    const Shape large{{1300, 700}, {1000, 40}};
+    compare<float>(random, large, 1100000, 3, false);
+    compare<double>(random, large, 1100000, 3, false);
     std::printf("step: ok (%s)\n", wb_isa());
 }

@@ -78,6 +78,25 @@ def test_both_implementations_do_the_same(case):
     assert outcomes[0] == outcomes[1]
 
 
+def test_both_do_the_same_where_much_of_a_large_wiring_dies():
+    from wirebound import ops
+
+    if not ops.native_available():
+        pytest.skip("the native kernels were not built")
+    counts = [900_000, 150_000]
+    outcomes = []
+    for implementation in ("reference", "native"):
+        wiring = _wiring([(1100, 1000), (300, 700)], counts)
+        dead = torch.rand(wiring.budget, generator=torch.Generator().manual_seed(1)).lt(0.3).nonzero().flatten()
+        momentum = torch.arange(wiring.budget, dtype=torch.float64)
+        with ops.use(implementation):
+            events = wiring.rewire_(dead, [(momentum, 0.0)], 5, [float(c) for c in counts])
+        outcomes.append((events, wiring.code, wiring.colptr, wiring.theta, momentum))
+    (events, *arrays), (same_events, *same_arrays) = outcomes
+    assert events == same_events
+    assert all(torch.equal(one, two) for one, two in zip(arrays, same_arrays, strict=True))
+
+
 def _trials(implementation):
     """The reference is slow and the kernels are held to its very numbers, so it needs fewer trials."""
     return 5000 if implementation == "native" else 600

@@ -4,6 +4,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+from wirebound.ops import library
+
 SCRIPT = """
 import json, torch, wirebound as wb
 from wirebound.bench.scale_process import Peak
@@ -35,3 +39,39 @@ def test_a_million_by_a_million_within_a_gigabyte(implementation):
     assert measured["active"] == 10**6
     assert measured["rewired"] > 0
     assert measured["per_connection"] <= 24
+
+
+# Adam's first step moves every θ by lr: at 1e-3 a third of all connections dies at once, at 1e-4 a twentieth.
+MANY_DEATHS = """
+import json, sys, torch, wirebound as wb
+from wirebound.bench.scale_process import Peak
+layer = wb.SparseLinear(10**6, 10**6, bias=False, budget=10**7)
+rewiring = wb.DeepR(layer, torch.optim.Adam(layer.parameters(), lr=float(sys.argv[1])), l1=1e-4)
+peak, measured = Peak(), []
+x, g = torch.randn(32, 10**6), torch.ones(32, 10**6)
+for _ in range(2):
+    rewiring.zero_grad()
+    y = layer(x)
+    y.backward(g)
+    del y
+    peak.restart()
+    before = peak.read()
+    rewired = rewiring.step().rewired
+    measured.append({"rewired": rewired, "rise": peak.read() - before, "peak": peak.read()})
+layer.wiring.check()
+print(json.dumps(measured))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(library.load() is None, reason="the memory of the native kernels")
+@pytest.mark.parametrize("lr", [1e-3, 1e-4])
+def test_many_deaths_at_once_need_little_memory(lr):
+    outcome = subprocess.run(
+        [sys.executable, "-c", MANY_DEATHS, str(lr)], capture_output=True, text=True, check=True
+    )
+    first, second = json.loads(outcome.stdout)
+    assert first["rewired"] > 300_000, first
+    assert first["rise"] < 140e6, first  # 80 MB of it are Adam's moments, which are made here
+    assert second["rise"] < 60e6, second
+    assert max(first["peak"], second["peak"]) < 1e9, (first, second)

@@ -1,0 +1,269 @@
+// Rewiring of a large wiring when many connections are replaced at once: all arrays are moved twice, by one bit for each
+// connection, and the only other memory is eight bytes for each newborn.
+//
+//   1. the dead are marked in the old order, and every array closes up     leave_out_marked
+//   2. ranks are drawn, each becomes a code and a place among the survivors  place_among_survivors
+//   3. newborns are marked in the new order, and every array makes room    open_marked
+//
+// The other ways keep up to 120 bytes for each event, which may be more than the wiring itself.
+
+// A large wiring lists its dead and newborns only up to a share of its connections: about two bytes for each.
+static int64_t most_listed(int64_t budget) { return budget <= kMergeBudget ? budget : budget / 64; }
+
+static bool worth_streaming(const RewireTask& task, int64_t n_dead) { return n_dead > task.most_listed; }
+
+// One bit for each connection, and a word more, so that the end is a place like all others.
+static uint64_t* clear_marks(int64_t budget, RewireScratch& scratch) {
+    scratch.marks.assign(static_cast<size_t>(budget / 64 + 1), 0);
+    return scratch.marks.data();
+}
+
+static void mark(uint64_t* marks, int64_t k) { marks[k / 64] |= uint64_t{1} << (k % 64); }
+
+static void mark_listed(const RewireTask& task, const int64_t* dead, int64_t n_dead, RewireScratch& scratch) {
+    uint64_t* marks = clear_marks(task.budget, scratch);
+    for (int64_t t = 0; t < n_dead; ++t) mark(marks, dead[t]);
+}
+
+template <class T>
+static void mark_negative(const RewireTask& task, const T* theta, RewireScratch& scratch) {
+    uint64_t* marks = clear_marks(task.budget, scratch);
+    int64_t k = 0;
+    for (; k + 64 <= task.budget; k += 64) {
+        uint64_t word = 0;
+        for (int i = 0; i < 8; ++i) word |= static_cast<uint64_t>(negative_bits(theta + k + 8 * i)) << 8 * i;
+        marks[k / 64] = word;
+    }
+    for (; k < task.budget; ++k)
+        if (theta[k] < 0) mark(marks, k);
+}
+
+// Column pointers of the survivors, and how many died in each layer.
+static void drop_marked(const RewireTask& task, int64_t* died, const RewireScratch& scratch) {
+    const uint64_t* marks = scratch.marks.data();
+    int64_t word = 0, in_words = 0, before = 0, column = 0;
+    for (int64_t i = 0; i < task.layers; ++i) {
+        const int64_t before_layer = before;
+        for (const int64_t end = column + task.n_in[i]; column < end; ++column) {
+            int64_t& pointer = task.colptr[column + 1];
+            for (; word < pointer / 64; ++word) in_words += __builtin_popcountll(marks[word]);
+            before = in_words + __builtin_popcountll(marks[word] & ((uint64_t{1} << (pointer % 64)) - 1));
+            pointer -= before;
+        }
+        died[i] = before - before_layer;
+    }
+}
+
+#if defined(__AVX2__)
+// For each byte of marks: the lanes without one, and for each lane how many without one are before it.
+struct LaneTables {
+    int32_t kept[256][8] = {}, before[256][8] = {};
+
+    constexpr LaneTables() {
+        for (int marks = 0; marks < 256; ++marks) {
+            int count = 0;
+            for (int lane = 0; lane < 8; ++lane) {
+                before[marks][lane] = count;
+                if ((marks >> lane & 1) == 0) kept[marks][count++] = lane;
+            }
+        }
+    }
+};
+static constexpr LaneTables kLanes;
+
+WB_INLINE Ints8 pick_lanes(Ints8 values, const int32_t* lanes) {
+    return (Ints8)__builtin_ia32_permvarsi256(values, load<int32_t, 32>(lanes));
+}
+
+// 64 numbers, eight at a time: what is written too much is written over next, and was read before.
+WB_INLINE int64_t leave_out_64(int32_t* values, int64_t k, int64_t to, uint64_t word) {
+    for (int i = 0; i < 8; ++i, word >>= 8) {
+        const unsigned marks = word & 255;
+        store<int32_t, 32>(values + to, pick_lanes(load<int32_t, 32>(values + k + 8 * i), kLanes.kept[marks]));
+        to += 8 - __builtin_popcount(marks);
+    }
+    return to;
+}
+
+WB_INLINE int64_t open_64(int32_t* values, int64_t k, int64_t from, uint64_t word, int32_t fill) {
+    const Ints8 bit = {1, 2, 4, 8, 16, 32, 64, 128};
+    for (int i = 8; i-- > 0; word <<= 8) {
+        const unsigned marks = static_cast<unsigned>(word >> 56);
+        from -= 8 - __builtin_popcount(marks);
+        const Ints8 moved = pick_lanes(load<int32_t, 32>(values + from), kLanes.before[marks]);
+        const Ints8 marked = (splat<int32_t, 32>(static_cast<int32_t>(marks)) & bit) != 0;
+        store<int32_t, 32>(values + k + 8 * i, (moved & ~marked) | (splat<int32_t, 32>(fill) & marked));
+    }
+    return from;
+}
+#endif
+
+// An array of floats is moved as one of integers, which a plain assignment may not do.
+template <class Element>
+WB_INLINE void copy_element(Element* to, const Element* from) {
+    Element value;
+    std::memcpy(&value, from, sizeof value);
+    std::memcpy(to, &value, sizeof value);
+}
+
+// Moves what is not marked to the left. Nothing is ever written to the right of what is read next.
+template <class Element>
+static void leave_out_marked(Element* values, int64_t count, const uint64_t* marks) {
+    int64_t to = 0;
+    for (int64_t k = 0; k < count; k += 64) {
+        const uint64_t word = marks[k / 64];
+        const int64_t here = std::min<int64_t>(64, count - k);
+        if (word == 0) {
+            if (to < k) std::memmove(values + to, values + k, static_cast<size_t>(here) * sizeof(Element));
+            to += here;
+            continue;
+        }
+#if defined(__AVX2__)
+        if constexpr (sizeof(Element) == 4) {
+            if (here == 64) {
+                to = leave_out_64(values, k, to, word);
+                continue;
+            }
+        }
+#endif
+        // Each is written, and stays if it is not marked: no branch has to guess.
+        for (int64_t i = 0; i < here; ++i) {
+            copy_element(values + to, values + k + i);
+            to += ~word >> i & 1;
+        }
+    }
+}
+
+// The reverse: the first `survivors` values move to the right, to where no mark is; marked ones become `fill`.
+template <class Element>
+static void open_marked(Element* values, int64_t count, int64_t survivors, const uint64_t* marks, Element fill) {
+    int64_t from = survivors;
+    for (int64_t k = (count - 1) / 64 * 64; k >= 0; k -= 64) {
+        const uint64_t word = marks[k / 64];
+        const int64_t here = std::min<int64_t>(64, count - k);
+        if (word == 0) {
+            from -= here;
+            if (from < k) std::memmove(values + k, values + from, static_cast<size_t>(here) * sizeof(Element));
+            continue;
+        }
+#if defined(__AVX2__)
+        if constexpr (sizeof(Element) == 4) {
+            if (here == 64) {
+                from = open_64(values, k, from, word, fill);
+                continue;
+            }
+        }
+#endif
+        for (int64_t i = here; i-- > 0;) {
+            const bool marked = word >> i & 1;
+            from -= !marked;
+            copy_element(values + k + i, marked ? &fill : values + from);
+        }
+    }
+}
+
+// What a newborn's rank becomes: its code, and its column for arrays of columns, whose numbers have 31 bits.
+static int64_t pack_newborn(int64_t column, int64_t row) {
+    return static_cast<int64_t>(static_cast<uint64_t>(column) << 32) | row;
+}
+static int32_t code_of_packed(int64_t packed) { return static_cast<int32_t>(packed); }
+static int32_t column_of_packed(int64_t packed) { return static_cast<int32_t>(packed >> 32); }
+
+// Turns ranks into packed newborns, marks their places in the new order, and enters them into the column pointers. By
+// the rank formula, the row is the rank plus the number of survivors i of the column with row_i - i at most the rank.
+static void place_among_survivors(const RewireTask& task, const int64_t* born, RewireScratch& scratch) {
+    uint64_t* marks = clear_marks(task.budget, scratch);
+    int64_t* newborns = scratch.ranks.data();
+    const uint32_t stream = kSignStream | static_cast<uint32_t>(task.wiring_index) << 8;
+    int64_t positions[8];
+    int waiting = 0;
+    const auto add_signs_until = [&](int64_t end) {
+        const unsigned negative = negative_signs8(task.seed, stream, positions, waiting);
+        for (int i = 0; i < waiting; ++i) newborns[end - waiting + i] |= static_cast<int64_t>(negative >> i & 1) << 31;
+        waiting = 0;
+    };
+    int64_t t = 0, final = 0;  // column pointers up to `final` count the newborns, those after it the survivors only
+    const auto finish_pointers = [&](int64_t last) {
+        add_between(task.colptr, final + 1, last + 1, t);
+        final = std::max(final, last);
+    };
+    for (int64_t l = 0; l < task.layers; ++l) {
+        if (born[l] == 0) continue;
+        const RewireLayer& layer = scratch.layers[static_cast<size_t>(l)];
+        const int64_t* colptr = task.colptr + layer.first_column;
+        const int64_t first = colptr[0];
+        // Dormant positions before a column: all positions there, less the survivors. The last column that has no more
+        // than `rank` of them before it holds the newborn.
+        const auto dormant_before = [&](int64_t c) { return c * layer.n_out - (colptr[c] - first); };
+        int64_t column = 0, begin = first, before = 0, place = begin;
+        finish_pointers(layer.first_column);
+        for (const int64_t end = t + born[l]; t < end; ++t) {
+            const int64_t rank = newborns[t];
+            const int64_t found = gallop(column + 1, layer.n_in, [&](int64_t c) { return dormant_before(c) > rank; }) - 1;
+            if (found > column) {
+                column = found;
+                place = begin = colptr[column];
+                before = dormant_before(column);
+                finish_pointers(layer.first_column + column);
+            }
+            place = gallop(place, colptr[column + 1],
+                           [&](int64_t k) { return row_of(task.code[k]) - (k - begin) > rank - before; });
+            const int64_t row = rank - before + place - begin;
+            newborns[t] = pack_newborn(layer.first_column + column, row);
+            mark(marks, place + t);
+            positions[waiting++] = layer.first_position + column * layer.n_out + row;
+            if (waiting == 8) add_signs_until(t + 1);
+        }
+    }
+    add_signs_until(t);
+    const RewireLayer& last = scratch.layers.back();
+    finish_pointers(last.first_column + last.n_in);
+}
+
+// Calls function(t, k) for the t-th mark, which is at k.
+template <class Function>
+static void for_each_mark(const RewireScratch& scratch, Function&& function) {
+    int64_t t = 0;
+    for (size_t w = 0; w < scratch.marks.size(); ++w)
+        for (uint64_t word = scratch.marks[w]; word != 0; word &= word - 1)
+            function(t++, static_cast<int64_t>(64 * w) + __builtin_ctzll(word));
+}
+
+// Calls function(rider) for every array of the wiring, several at a time.
+template <class Function>
+static void for_each_array(const RewireTask& task, int threads, Function&& function) {
+    parallel_for(threads, task.n_riders + 2, [&](int64_t i) {
+        if (i == 0) function(wb_rider{task.code, 4, 0});
+        else if (i > 1) function(task.riders[i - 2]);
+        else if (task.columns) function(wb_rider{task.columns, 4, 0});
+    });
+}
+
+// Replaces the marked.
+static void rewire_by_streaming(const RewireTask& task, int64_t n_dead, int64_t* born, int64_t* died, int threads,
+                                RewireScratch& scratch) {
+    list_layers(task, scratch);
+    scratch.ranks.reserve(static_cast<size_t>(n_dead));  // before anything moves: it may not be there
+    for (int64_t i = 0; i < task.layers; ++i) born[i] = 0;
+    drop_marked(task, died, scratch);
+    for_each_array(task, threads, [&](const wb_rider& rider) {
+        with_element(rider.size, [&](auto element) {
+            leave_out_marked(static_cast<decltype(element)*>(rider.data), task.budget, scratch.marks.data());
+        });
+    });
+    count_dormant(task, nullptr, scratch);
+    draw_ranks(task, n_dead, born, scratch);
+    place_among_survivors(task, born, scratch);
+    for_each_array(task, threads, [&](const wb_rider& rider) {
+        with_element(rider.size, [&](auto element) {
+            using Element = decltype(element);
+            open_marked(static_cast<Element*>(rider.data), task.budget, task.budget - n_dead, scratch.marks.data(),
+                        static_cast<Element>(rider.fill));
+        });
+    });
+    const int64_t* newborns = scratch.ranks.data();
+    for_each_mark(scratch, [&](int64_t t, int64_t k) {
+        task.code[k] = code_of_packed(newborns[t]);
+        if (task.columns) task.columns[k] = column_of_packed(newborns[t]);
+    });
+}
