@@ -90,6 +90,15 @@ def check(method: Method, every: int = 1) -> None:
         _compare(wirings(method.model), f"after step {method.steps}", extra=method.steps)
 
 
+def require_same_wirings(ddp: DistributedDataParallel) -> None:
+    """Raise ``RanksDifferError`` if ranks of a wrapped model began with other wirings: DDP sends buffers only where it is
+    told to. A collective call, which methods make of the model that they are given."""
+    found = wirings(ddp)
+    hint = "build the model with one seed on all ranks, use broadcast_buffers=True, or wb.distributed.wrap"
+    if found and ddp.process_group.size() > 1:
+        _compare(found, "before the first step", group=ddp.process_group, hint=hint)
+
+
 def part(batch: Tensor, of: int | None = None, number: int | None = None) -> Tensor:
     """The examples of a global batch that this rank takes: neighbours, numbers as even as can be, perhaps none."""
     return batch.tensor_split(world_size() if of is None else of)[rank() if number is None else number]
@@ -117,17 +126,28 @@ def fingerprint(found: list[Wiring], extra: int = 0) -> int:
     return int.from_bytes(digest.digest(), "little", signed=True)
 
 
-def _compare(found: list[Wiring], when: str, extra: int = 0) -> None:
+_STEP_TOGETHER = (
+    "every rank must step with the same all-reduced gradients, settings and learning rate; train on from the last checkpoint"
+)
+
+
+def _compare(
+    found: list[Wiring],
+    when: str,
+    extra: int = 0,
+    *,
+    group: dist.ProcessGroup | None = None,
+    hint: str = _STEP_TOGETHER,
+) -> None:
     mine = torch.tensor([fingerprint(found, extra)], dtype=torch.int64, device=_device())
-    everyone = [torch.empty_like(mine) for _ in range(world_size())]
-    dist.all_gather(everyone, mine)
+    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(everyone, mine, group=group)
     values = [int(value) for value in everyone]
     others = [number for number, value in enumerate(values) if value != values[0]]
     if others:
         names = "rank " + str(others[0]) if len(others) == 1 else "ranks " + ", ".join(map(str, others))
         raise RanksDifferError(
-            f"{when}, {names} hold{'s' if len(others) == 1 else ''} another wiring than rank 0: every rank must step "
-            "with the same all-reduced gradients, settings and learning rate; train on from the last checkpoint"
+            f"{when}, {names} hold{'s' if len(others) == 1 else ''} another wiring than rank 0: {hint}"
         )
 
 

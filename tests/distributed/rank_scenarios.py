@@ -10,9 +10,12 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor import Replicate, distribute_tensor, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 import wirebound as wb
+from wirebound import WiringError
 from wirebound import data as datasets
 from wirebound.distributed import RanksDifferError
 from wirebound.train import TrainConfig
@@ -21,6 +24,8 @@ from wirebound.train.distributed import DistributedEngine
 from wirebound.train.models import build_method, build_model, build_optimizer
 
 STEPS = 40
+SHARDED_HOW = ("fully_shard", "FSDP", "FSDP, original parameters")
+SHARDED_WHEN = ("before the method", "after the method")
 BATCH = 33  # uneven: ranks take 17 and 16
 
 
@@ -158,6 +163,49 @@ def plain_ddp():
     return [layer.name for layer in wb.wirings(ddp)[0].layers]
 
 
+def plain_ddp_with_other_seeds(case, **settings):
+    """torch's wrapper without ours, and another seed on each rank."""
+    try:
+        model = perceptron(seed=dist.get_rank())
+        ddp = DistributedDataParallel(model, **settings)
+        losses, rewired = train(model, ddp, case, batches((784,), steps=5))
+    except RanksDifferError as error:
+        return str(error)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    return {"losses": losses, "rewired": rewired, "state": state, "seed": wb.wirings(model)[0].seed}
+
+
+def sharded(how, when):
+    """What a user reads who shards a sparse model and trains it."""
+    model = perceptron()
+    try:
+        method = _deep_r(model, torch.optim.SGD(model.parameters(), lr=0.5)) if when == "after the method" else None
+        if how == "fully_shard":
+            module = fully_shard(model)
+        else:
+            module = FullyShardedDataParallel(
+                model, device_id=torch.device("cpu"), use_orig_params=how == "FSDP, original parameters"
+            )
+        if method is None and when == "before the method":
+            method = _deep_r(module, torch.optim.SGD(module.parameters(), lr=0.5))
+        x, y = batches((784,), steps=2)[0]
+        F.cross_entropy(module(x), y).backward()
+        if method is not None:
+            method.step()
+    except (ValueError, WiringError) as error:
+        return str(error)
+    return None
+
+
+def distributed_input():
+    mesh = init_device_mesh("cpu", (2,))
+    try:
+        perceptron()(distribute_tensor(torch.zeros(2, 784, dtype=torch.float64), mesh, [Replicate()]))
+    except TypeError as error:
+        return str(error)
+    return None
+
+
 def half(path, second):
     """One half of a training of ten steps: the first ends with a checkpoint, the second begins with one."""
     model = perceptron(seed=5 if second else 0)
@@ -209,6 +257,10 @@ def everything(folder):
     torch.set_num_threads(1)
     found = {name: result(name) for name in CASES}
     found |= {"bytes": counted_bytes(), "buffers": buffers_sent(), "other seed": other_seed(), "plain": plain_ddp()}
+    found["plain, other seeds"] = {case: plain_ddp_with_other_seeds(case) for case in ("perceptron", "rigl")}
+    found["plain, other seeds, no buffers"] = plain_ddp_with_other_seeds("perceptron", broadcast_buffers=False)
+    found["sharded"] = {how: {when: sharded(how, when) for when in SHARDED_WHEN} for how in SHARDED_HOW}
+    found["distributed input"] = distributed_input()
     path = Path(folder) / "half.safetensors"
     half(path, False)
     dist.barrier()

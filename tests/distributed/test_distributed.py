@@ -69,6 +69,42 @@ def test_plain_ddp_and_names_of_layers(ranks):
     assert ranks[0]["plain"] == ["0", "2"]
 
 
+@pytest.mark.parametrize("case", ["perceptron", "rigl"])
+def test_plain_ddp_with_another_seed_on_each_rank(ranks, case):
+    first, second = (found["plain, other seeds"][case] for found in ranks)
+    assert (first["seed"], second["seed"]) == (0, 0)
+    assert first["losses"] == second["losses"]
+    assert first["rewired"] == second["rewired"]
+    assert all(torch.equal(value, second["state"][name]) for name, value in first["state"].items())
+
+
+def test_plain_ddp_that_sends_no_buffers_is_refused_with_other_seeds(ranks):
+    for found in ranks:
+        assert "rank 1 holds another wiring than rank 0: build the model with one seed" in (
+            found["plain, other seeds, no buffers"]
+        )
+
+
+@pytest.mark.parametrize("when", rank_scenarios.SHARDED_WHEN)
+@pytest.mark.parametrize("how", rank_scenarios.SHARDED_HOW)
+def test_a_sharded_model_is_refused_by_name(ranks, how, when):
+    for found in ranks:
+        message = found["sharded"][how][when]
+        assert "use DistributedDataParallel (wb.distributed.wrap)" in message
+        assert "FSDP" in message or "DTensor" in message
+        assert "shard" in message
+
+
+def test_a_distributed_input_is_refused_by_name(ranks):
+    assert "not DTensor" in ranks[0]["distributed input"]
+
+
+def test_data_parallel_without_a_graphics_card_passes_through():
+    model = rank_scenarios.perceptron()
+    x = torch.randn(4, 784, dtype=torch.float64)
+    assert torch.equal(torch.nn.DataParallel(model)(x), model(x))
+
+
 def test_a_checkpoint_of_two_processes_goes_on_in_one(ranks):
     alone = rank_scenarios.half(ranks[0]["folder"] / "half.safetensors", True)
     for name, value in ranks[0]["second half"].items():
@@ -123,7 +159,7 @@ def test_fingerprint_sees_every_part():
         lambda: wiring.theta.data.__setitem__(3, wiring.theta[3].item() + 1e-14),
         lambda: wiring.code.__setitem__(5, int(wiring.code[5]) ^ -(1 << 31)),
         lambda: wiring.colptr.__setitem__(9, int(wiring.colptr[9]) + 1),
-        lambda: setattr(wiring, "seed", 1),
+        lambda: wiring.identity.__setitem__(0, 1),
         lambda: setattr(wiring, "sign_bound", False),
     ):
         change()

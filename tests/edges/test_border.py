@@ -238,3 +238,13 @@ def test_what_kernels_return_becomes_an_exception():
     with pytest.raises(WiringError, match="overwritten"):
         faults.raise_fault(faults.BAD_INDEX)
 
+
+def test_a_bias_of_a_stack_that_is_no_parameter_any_more():
+    """As FSDP leaves it: a plain tensor under the same name."""
+    model = wb.sparsify(nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)), connectivity=0.5)
+    x = torch.randn(3, 6)
+    expected = model(x) + 1
+    bias = model[2].bias.detach() + 1
+    del model[2].bias
+    model[2].bias = bias
+    torch.testing.assert_close(model(x), expected)

@@ -28,7 +28,6 @@ from wirebound.experiments.cifar_model import (
     shares_of,
     sparse_model,
 )
-from wirebound.experiments.weight_average import WeightAverage
 from wirebound.report.runs import read_run
 from wirebound.train.config import ConfigError
 
@@ -134,53 +133,6 @@ def test_images_are_standardised_pieces_of_their_own(stripes: Dataset) -> None:
 
 def test_an_image_of_one_colour_stays_finite() -> None:
     assert standardise(torch.full((1, 3, 24, 24), 0.7)).abs().max().item() < 1e-4
-
-
-def test_averages_move_with_their_connections() -> None:
-    model = wb.sparsify(torch.nn.Linear(30, 20), 0.2, seed=1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    method = wb.DeepR(model, optimizer, l1=0.05, temperature=1e-3)
-    average = WeightAverage(method, 0.9)
-    (wiring,) = wb.wirings(model)
-    expected: dict[int, float] = {}
-    born = 0
-    for step in range(1, 40):
-        x = torch.randn(16, 30, generator=torch.Generator().manual_seed(step))
-        model(x).square().mean().backward()
-        born += method.step().rewired
-        method.zero_grad()
-        decay = min(0.9, (1 + step) / (10 + step))
-        here = dict(zip(wiring.positions().tolist(), wiring.theta.detach().tolist(), strict=True))
-        if step == 1:
-            average.update()
-            expected = here
-            continue
-        # A connection that died and was drawn again in the same step has started anew: θ = 0.
-        old = {p: (expected[p] if p in expected and v != 0 else 0.0) for p, v in here.items()}
-        expected = {p: decay * old[p] + (1 - decay) * v for p, v in here.items()}
-        average.update()
-        held = optimizer.state[wiring.theta]["average"].tolist()
-        assert held == pytest.approx(list(expected.values()), abs=1e-6)
-    assert born > 100
-    before = wiring.theta.detach().clone()
-    with average.in_use():
-        assert wiring.theta.tolist() == pytest.approx(list(expected.values()), abs=1e-6)
-    assert torch.equal(wiring.theta, before)
-
-
-def test_averages_leave_connections_that_are_off_alone() -> None:
-    model = torch.nn.Linear(8, 6)
-    method = wb.L1Shrinkage(model, torch.optim.SGD(model.parameters(), lr=0.1), l1=0.3)
-    average = WeightAverage(method)
-    for _ in range(3):
-        average.update()
-        model(torch.ones(2, 8)).square().mean().backward()
-        method.step()
-        method.zero_grad()
-    off = model.weight == 0
-    assert 0 < off.sum() < off.numel()
-    with average.in_use():
-        assert torch.equal(model.weight == 0, off)
 
 
 @pytest.mark.parametrize("arguments", METHODS)

@@ -17,11 +17,10 @@ from torch import Tensor, nn, optim
 from wirebound.checkpoint.errors import CheckpointError
 from wirebound.checkpoint.optimizer_template import Groups, Kept, Template, template_of
 from wirebound.checkpoint.tree import described, difference, leaves, number_fault
+from wirebound.methods.average import AVERAGE, UPDATES
 
 # What an optimiser's state dict may hold beside ``state`` and ``param_groups``: the state of a method that it carries.
 BESIDE = frozenset({"wirebound"})
-# State of a parameter's own shape and type that others keep in torch's optimisers, so that it moves with connections.
-RIDING_ALONG = frozenset({"average"})  # experiments/weight_average.py
 # Keys that schedulers add to a group; the rest must be there on both sides.
 _ADDED = {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"}
 _COUNTS = (torch.float32, torch.float64)  # the types of a scalar, by torch's default type when it was made
@@ -43,6 +42,7 @@ def check_optimizer_state(state: Any, optimizer: optim.Optimizer, thetas: Collec
     for key, kept in state["state"].items():
         if type(key) is not int or not 0 <= key < len(parameters) or not isinstance(kept, dict):
             raise CheckpointError(f"optimiser state {str(key)[:40]!r} must belong to one of {len(parameters)} parameters")
+        _check_average(f"optimiser state {key}", kept, parameters[key])
     template = _template(optimizer, mine, theirs)
     if template is None:
         moving = set() if isinstance(optimizer, optim.LBFGS) else {id(theta) for theta in thetas}
@@ -77,6 +77,17 @@ def _check_group(name: str, mine: Mapping[str, Any], theirs: Any) -> None:
         raise CheckpointError(f"{name}/lr (={float(lr)}) must be a finite number >= 0")
 
 
+def _check_average(name: str, kept: Mapping[str, Any], parameter: nn.Parameter) -> None:
+    """``wb.WeightAverage`` keeps two pieces in whatever optimiser it is."""
+    if not {AVERAGE, UPDATES} & kept.keys():
+        return
+    average, updates = kept.get(AVERAGE), kept.get(UPDATES)
+    if not isinstance(average, Tensor) or average.shape != parameter.shape or not average.is_floating_point():
+        raise CheckpointError(f"{name}/{AVERAGE} must be {described(parameter)}, is {described(average)}")
+    if type(updates) is not int or not 1 <= updates < 1 << 62:
+        raise CheckpointError(f"{name}/{UPDATES} (={str(updates)[:30]}) must be a count >= 1")
+
+
 def _template(optimizer: optim.Optimizer, mine: Groups, theirs: Groups) -> Template | None:
     """What the optimiser keeps with the settings of the file, which win as they do in torch."""
     try:
@@ -106,7 +117,9 @@ def _wanted(
         return needed
     most = template_of(optimizer, groups, most=True)
     assert most is not None
-    known = {**{name: Kept(tuple(parameter.shape), parameter.dtype) for name in RIDING_ALONG}, **most.needed[key], **needed}
+    # An average of the weights is kept there too, so that it moves with connections.
+    riding = {AVERAGE: Kept(tuple(parameter.shape), parameter.dtype), UPDATES: Kept(None, None)}
+    known = {**riding, **most.needed[key], **needed}
     optional = {"momentum_buffer"} if type(optimizer) is optim.SGD else set()  # made when it is first needed
     if needed.keys() - optional <= kept.keys() <= known.keys():
         return known

@@ -36,7 +36,7 @@ from wirebound.experiments.cifar_model import (
 from wirebound.experiments.task import Task
 from wirebound.experiments.task_config import TaskConfig, build_task_method, setting
 from wirebound.experiments.task_main import main_of
-from wirebound.experiments.weight_average import WeightAverage
+from wirebound.methods.average import WeightAverage
 from wirebound.train.config import ConfigError
 
 INITS = ("tutorial", "scaled")

@@ -13,12 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer, callbacks
 from torch import optim
 
 from wirebound.integrations.optimizer import RewiringOptimizer
-from wirebound.methods.method import Method
+from wirebound.methods import Fixed, Method
 from wirebound.nn.part import wirings
+
+# Some versions have only the first.
+_AVERAGES = tuple(
+    getattr(callbacks, name) for name in ("StochasticWeightAveraging", "WeightAveraging") if hasattr(callbacks, name)
+)
 
 
 class Rewiring(Callback):
@@ -49,6 +54,8 @@ class Rewiring(Callback):
         if len(optimizers) != 1:
             raise ValueError(f"Rewiring needs one optimiser, but configure_optimizers gave {len(optimizers)}")
         self.method = self.make(pl_module, optimizers[0], **self.settings)
+        if wirings(pl_module) and not isinstance(self.method, Fixed):
+            _refuse_averages(trainer)
         trainer.strategy.optimizers = [RewiringOptimizer(self.method)]
 
     def on_train_batch_end(
@@ -62,6 +69,15 @@ class Rewiring(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for wiring in wirings(pl_module):
             wiring.check()
+
+
+def _refuse_averages(trainer: Trainer) -> None:
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, _AVERAGES):
+            raise ValueError(
+                f"{type(callback).__name__} averages weights place by place, but connections move: leave it out and use "
+                "wb.WeightAverage(rewiring.method), whose averages move with their connections"
+            )
 
 
 def _bare(optimizer: optim.Optimizer) -> optim.Optimizer:

@@ -1,6 +1,7 @@
 """Training methods, one file each, all with the same interface: changing the method is changing one name."""
 
 from wirebound.methods import drop, grow, when
+from wirebound.methods.average import WeightAverage
 from wirebound.methods.constant_rate import ConstantRate
 from wirebound.methods.deep_r import DeepR
 from wirebound.methods.dense import Dense
@@ -40,6 +41,7 @@ __all__ = [
     "RigL",
     "SoftDeepR",
     "StepInfo",
+    "WeightAverage",
     "drop",
     "grow",
     "when",

@@ -17,7 +17,7 @@ from wirebound.methods.scaled import unscale_
 from wirebound.methods.travel import travel_with_optimizer
 from wirebound.nn.part import wirings
 from wirebound.ops.faults import not_finite
-from wirebound.wiring import LayerShape, Wiring
+from wirebound.wiring import LayerShape, Wiring, foreign
 
 
 @dataclass(frozen=True)
@@ -164,14 +164,39 @@ def require_wirings(method: str, model: nn.Module) -> list[Wiring]:
     if not found:
         raise ValueError(f"{method} needs a sparse model, but model (={type(model).__name__}) has no sparse layer: "
                          "call wb.sparsify(model, ...) first")
+    require_whole(method, model, found)
     for wiring in found:
         wiring.watch = None  # what a method before this one wanted to see would pile up
+        foreign.go_alone(wiring)  # a copy that is trained is no copy any more
     return found
+
+
+# By name: importing FSDP takes longer than all of wirebound.
+_SHARDERS = ("FullyShardedDataParallel", "FSDPModule")
+
+
+def require_whole(method: str, model: nn.Module, found: Sequence[Wiring]) -> None:
+    """Every rank must hold all of θ, and the same wirings as the others."""
+    for module in model.modules():
+        sharder = next((kind.__name__ for kind in type(module).__mro__ if kind.__name__ in _SHARDERS), None)
+        if sharder is not None and wirings(module):
+            raise ValueError(
+                f"{method} cannot train a model that {sharder} shards (fully_shard, FSDP): a wiring of K connections is "
+                "whole on every rank. It is small; use DistributedDataParallel (wb.distributed.wrap)"
+            )
+    for wiring in found:
+        wiring.examine_theta()
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        from wirebound import distributed  # which needs methods
+
+        distributed.require_same_wirings(model)
 
 
 def require_finite(found: Sequence[Trained], step: int) -> None:
     """Refuse a step whose gradients of θ are not finite, before anything is moved: all stays as it was."""
     for trained in found:
+        if isinstance(trained, Wiring):
+            trained.examine_theta()
         grad = trained.theta.grad
         if grad is not None and not ops.all_finite(grad):
             raise not_finite(step)

@@ -21,7 +21,7 @@ from wirebound.nn.node import direct, transforms_active
 from wirebound.nn.trace import watched_over
 from wirebound.ops.faults import DormantThetaError
 from wirebound.ops.native_stack import Stack, StackLayer, StackWiring
-from wirebound.wiring import Wiring
+from wirebound.wiring import Wiring, foreign
 from wirebound.wiring.trust import is_plain
 
 # The functions that may follow a layer, by their numbers in csrc/wirebound.h.
@@ -81,11 +81,15 @@ class Run:
             return self._one_by_one(x)
         parameters: list[Tensor] = []
         for wiring in self.wirings:
+            if wiring.kinship is not None:
+                foreign.look(wiring)
             wiring.layer_index(0)  # checks what somebody else has written
-            parameters.append(wiring.theta)
+            parameters.append(wiring.readable_theta())
         for layer in self.layers:
             if (bias := layer._parameters.get("bias")) is not None:
                 parameters.append(bias)
+            elif layer.bias is not None:  # somebody computes it, as parametrizations do
+                return self._one_by_one(x)
         stack = self._prepare(parameters)
         if stack is None:
             return self._one_by_one(x)

@@ -70,7 +70,10 @@ def theta_fault(theta: Tensor | None, code: Tensor | None) -> str | None:
         )
     if code is None or theta.shape != code.shape:
         held = None if code is None else tuple(code.shape)
-        return f"θ has shape {tuple(theta.shape)}, its positions {held}"
+        return (
+            f"θ has shape {tuple(theta.shape)}, its positions {held}: θ is always whole, so it cannot be sharded, as FSDP "
+            "does; use DistributedDataParallel (wb.distributed.wrap)"
+        )
     if theta.device != code.device:
         return f"θ is on {theta.device}, its positions on {code.device}: move the whole model"
     if theta.layout is not torch.strided or not theta.is_contiguous():

@@ -24,6 +24,7 @@ from wirebound.core import mapping
 from wirebound.ops import philox
 from wirebound.ops.faults import WiringError
 from wirebound.ops.layout import Geometry, LayerIndex, rows_of
+from wirebound.wiring import foreign
 from wirebound.wiring import init as initial
 from wirebound.wiring.budget import whole
 from wirebound.wiring.constraints import Constraints, require_room, settle_caps, settle_signs
@@ -33,7 +34,7 @@ from wirebound.wiring.rates import LayerRates
 from wirebound.wiring.trust import IndexKey, theta_fault, version_of
 
 T = TypeVar("T")
-_DERIVED = ("_trusted", "_bounds", "_indices", "_seen", "_split", "_origin", "_said_dormant")
+_DERIVED = ("_trusted", "_bounds", "_indices", "_seen", "_split", "_origin", "_said_dormant", "kinship", "alone")
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ class Wiring(nn.Module):
     fan_caps: Tensor | None  # int64[2, layers]: most connections of an output and of an input neuron
     column_signs: Tensor | None  # int8, for each input neuron of all layers: 1, -1, or 0 where it is free
     identity: Tensor  # seed, index: the constant signs follow from them, so they are part of the state
+    kinship: foreign.Kinship | None = None  # with its copies, or with what it is a copy of
+    alone = False  # trained, so whatever it is a copy of
     rates: LayerRates | None = None  # None: no layer is frozen or has rates of its own
     claim: object | None = None  # the mark of the method that steps it; a later method puts its own
     # What is derived from the arrays, for as long as they stay the same (``forget``).
@@ -201,6 +204,7 @@ class Wiring(nn.Module):
         self.register_buffer("alive", None)
         self.sign_bound = True
         self.watch: dict[int, list[GradientSource]] | None = None
+        foreign.enter(self)
 
     # What it is
 
@@ -301,6 +305,8 @@ class Wiring(nn.Module):
 
     def check(self) -> None:
         """Raise ``WiringError`` unless this is exactly K distinct, sorted, valid, finite connections."""
+        if self.kinship is not None:
+            foreign.look(self)
         fault = find_fault(self)
         if fault is not None:
             raise WiringError(f"{self._names()}: {fault}")
@@ -313,10 +319,9 @@ class Wiring(nn.Module):
         All layers of a wiring share one split of θ in each forward pass, so that its backward is one concatenation
         instead of a K-long tensor of zeros for every layer. The split belongs to the very tensor it was made of.
         """
-        theta = self._parameters.get("theta")  # nn.Module takes longer to find an attribute
-        if theta is None or self._seen[0] is not theta or self._seen[1] != theta.data_ptr():
-            self._examine_theta(theta)
-        assert theta is not None
+        if self.kinship is not None and part == 0:  # once in a forward pass
+            foreign.look(self)
+        theta = self.readable_theta()
         if len(self.layers) == 1:
             return self._as_weights(theta)
         self._examine()
@@ -326,8 +331,17 @@ class Wiring(nn.Module):
             split = self._split = (theta, key, self._as_weights(theta).split(self.layer_places))
         return split[2][part].detach() if self.is_frozen(part) else split[2][part]
 
-    def _examine_theta(self, theta: Tensor | None) -> None:
-        """Refuse what the kernels cannot read in place of θ: somebody has put another tensor there."""
+    def readable_theta(self) -> Tensor:
+        """θ, unless somebody has put a tensor there that the kernels cannot read: that is refused."""
+        theta = self._parameters.get("theta")  # nn.Module takes longer to find an attribute
+        if theta is None or self._seen[0] is not theta or self._seen[1] != theta.data_ptr():
+            self.examine_theta()
+        assert theta is not None
+        return theta
+
+    def examine_theta(self) -> None:
+        """Refuse what cannot take the place of θ, also where it is a piece of the same tensor."""
+        theta = self._parameters.get("theta")
         fault = theta_fault(theta, self._buffers["code"])
         if fault:
             raise WiringError(f"{self._names()}: {fault}")
@@ -370,6 +384,8 @@ class Wiring(nn.Module):
 
     def layer_dense(self, part: int) -> Tensor:
         """The layer as a dense matrix [n_out, n_in]. Dense by nature: for export and for tests."""
+        if self.kinship is not None:
+            foreign.look(self)
         index, shape = self.layer_index(part), self.layers[part]
         theta = self.theta.detach()[index.start : index.end]
         if self.sign_bound:
@@ -555,6 +571,8 @@ class Wiring(nn.Module):
             state_dict[prefix + "sign_bound"] = sign_bound
             self.sign_bound = bool(sign_bound)
         self.forget()
+        if {"theta", "code", "colptr"} <= set(given):
+            foreign.load(self)
 
     def _loading_fault(self, given: Mapping[str, Tensor]) -> str | None:
         """Why these arrays of a state dict may not be loaded, or None."""
@@ -569,20 +587,27 @@ class Wiring(nn.Module):
             return None  # what is written is checked when it is used next
         if given["theta"].shape != mine["theta"].shape:
             return None  # torch says it
-        return index_fault(self.geometry, self.budget, given["code"], given["colptr"])
+        fault = index_fault(self.geometry, self.budget, given["code"], given["colptr"])
+        return fault or foreign.mixture_in(self, given["theta"], given["code"], given["colptr"])
 
     def _apply(self, fn: Any, recurse: bool = True) -> Wiring:
         self.forget()  # slices belong to the old storage
-        return super()._apply(fn, recurse)
+        right = foreign.is_right_copy(self)
+        super()._apply(fn, recurse)
+        if right:
+            foreign.accept(self)
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         # What is derived belongs to these very tensors; the split is even a piece of an autograd graph.
         kept = {name: value for name, value in self.__dict__.items() if name not in _DERIVED}
-        return {**kept, "watch": None}
+        return {**kept, "watch": None, "_copied": foreign.note_for_copy(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        note = state.pop("_copied", None)
         super().__setstate__(state)
         self.forget()
+        foreign.become_copy(self, note)
 
     def extra_repr(self) -> str:
         return f"budget={self.budget}, possible={self.possible}, layers={len(self.layers)}"
