@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from wirebound.ops.layout import rows_of, signs_of
+from wirebound.ops.faults import BAD_INDEX, raise_fault
+from wirebound.ops.layout import for_connections, rows_of, signs_of
 
 
 def weights(theta: Tensor, code: Tensor) -> Tensor:
@@ -15,9 +16,10 @@ def weights(theta: Tensor, code: Tensor) -> Tensor:
 
 def scatter(theta: Tensor, code: Tensor, colptr: Tensor, n_out: int, n_in: int) -> Tensor:
     """The dense matrix [n_out, n_in] with these connections in it. Dense by nature: for export and for tests."""
-    columns = torch.repeat_interleave(
-        torch.arange(n_in, device=code.device), colptr[1:] - colptr[:-1], output_size=code.numel()
-    )
+    columns = for_connections(torch.arange(n_in, device=code.device), colptr, code.numel())
     dense = theta.new_zeros(n_out, n_in)
-    dense[rows_of(code), columns] = weights(theta, code)
+    try:
+        dense[rows_of(code), columns] = weights(theta, code)
+    except IndexError:
+        raise_fault(BAD_INDEX)
     return dense

@@ -14,8 +14,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn, optim
 
+from wirebound import ops
 from wirebound.methods.carried import carried_tensors, is_schedule_free, refusal, starts
 from wirebound.methods.pieces import layers_apart
+from wirebound.ops.faults import not_finite
 from wirebound.ops.rule import NO_STATE, Kind, Rule, State
 from wirebound.wiring import Wiring
 
@@ -87,12 +89,12 @@ class Bridge:
             raise ValueError(f"lr (={lr}) must be a finite number >= 0")
         return lr
 
-    def step_torch(self) -> None:
-        """torch's own step: for all parameters, or for all but θ where we compute the rule."""
+    def step_torch(self, step: int) -> None:
+        """torch's own step, the method's number ``step``: for all parameters, or for all but θ where we compute the rule."""
         for wiring in self.wirings:
             self.lr(self.group(wiring))  # before anything has moved
         if self.kind is Kind.NONE:
-            self._step_all()
+            self._step_all(step)
             return
         thetas = [wiring.theta for wiring in self.wirings]
         if not self._has_other_work(thetas):
@@ -108,15 +110,18 @@ class Bridge:
             for theta, grad in zip(thetas, grads, strict=True):
                 theta.grad = grad
 
-    def _step_all(self) -> None:
-        """The step of an optimiser that moves θ itself; θ stays as it was if it keeps state that cannot move along."""
+    def _step_all(self, step: int) -> None:
+        """The step of an optimiser that moves θ itself; θ stays as it was if it keeps state that cannot move along, or
+        where θ would not be finite."""
         before = [wiring.theta.detach().clone() for wiring in self.wirings]
         with layers_apart(self.optimizer, self.wirings):
             self.optimizer.step()
         try:
+            if not all(ops.all_finite(wiring.theta.detach()) for wiring in self.wirings):
+                raise not_finite(step)
             for number, wiring in enumerate(self.wirings):
                 self._found[number] = self._find(number, self.group(wiring))
-        except ValueError:
+        except (ValueError, FloatingPointError):
             with torch.no_grad():
                 for wiring, theta in zip(self.wirings, before, strict=True):
                     wiring.theta.copy_(theta)
@@ -237,9 +242,9 @@ class Bridge:
             if group["momentum"] and state.get("momentum_buffer") is None:
                 state["momentum_buffer"] = torch.zeros_like(parameter, requires_grad=False)
         elif self.kind is Kind.ADAM and "step" not in state:
-            state["step"] = torch.tensor(0.0)
-            for name in ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ())):
-                state[name] = torch.zeros_like(parameter, requires_grad=False)
+            moments = ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ()))
+            made = {name: torch.zeros_like(parameter, requires_grad=False) for name in moments}
+            state.update(step=torch.tensor(0.0, device="cpu"), **made)  # all at once: an interrupt may come in between
         return state
 
     def riders(self, number: int, group: dict[str, Any]) -> list[tuple[Tensor, float]]:

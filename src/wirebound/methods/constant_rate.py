@@ -35,7 +35,7 @@ from wirebound.core.schedule import Rate, Scalar
 from wirebound.methods.bridge import Bridge
 from wirebound.methods.highest import HasHighest, Highest
 from wirebound.methods.matrices import load_rows
-from wirebound.methods.method import StepInfo, WiringMethod, require_finite
+from wirebound.methods.method import StepInfo, WiringMethod, leave_valid, require_finite
 from wirebound.methods.walks import layer_walks
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.wiring import Wiring
@@ -116,11 +116,18 @@ class ConstantRate(HasHighest, WiringMethod):
             return self.no_step()
         require_finite(self.wirings, self.steps + 1)
         self.steps += 1
+        try:
+            return self._step()
+        except BaseException:  # an interrupt, or an error, between the update and the births
+            leave_valid(self.wirings)
+            raise
+
+    def _step(self) -> StepInfo:
         for wiring in self.wirings:
             alive = _alive(wiring)
             if wiring.theta.grad is not None and not alive.all():
                 wiring.theta.grad.masked_fill_(~alive, 0)
-        self.bridge.step_torch()
+        self.bridge.step_torch(self.steps)
         rewired: list[int] = []
         for number, wiring in enumerate(self.wirings):
             if wiring.theta.grad is None:  # not part of this loss: as torch does, leave it alone

@@ -31,7 +31,7 @@ from wirebound.core import schedule
 from wirebound.core.langevin import pull_and_push
 from wirebound.core.schedule import Rate, Scalar
 from wirebound.methods.bridge import Bridge
-from wirebound.methods.method import StepInfo, WiringMethod, require_finite
+from wirebound.methods.method import StepInfo, WiringMethod, leave_valid, require_finite
 from wirebound.methods.walks import layer_walks
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import StepCounts, Walk
@@ -173,13 +173,12 @@ class DeepR(WiringMethod):
         try:
             return self._step()
         except BaseException:  # an interrupt between the update and the rewiring, where those are not one call
-            for wiring in self.wirings:
-                wiring.theta.detach().clamp_(min=0)
+            leave_valid(self.wirings)
             raise
 
     def _step(self) -> StepInfo:
         rewire = self.steps % self.rewire_every == 0
-        self.bridge.step_torch()
+        self.bridge.step_torch(self.steps)
         active: list[int] = []
         rewired: list[int] = []
         first_layer = 0

@@ -29,7 +29,7 @@ from wirebound.core import mapping
 from wirebound.methods.bridge import Bridge
 from wirebound.methods.drop import DropRule, Stock
 from wirebound.methods.grow import GrowRule, Growth
-from wirebound.methods.method import StepInfo, WiringMethod, require_finite
+from wirebound.methods.method import StepInfo, WiringMethod, leave_valid, require_finite
 from wirebound.methods.walks import layer_walks
 from wirebound.methods.when import Every
 from wirebound.ops.philox import Stream, stream_of
@@ -137,6 +137,10 @@ class Evolve(WiringMethod):
         for wiring in self.wirings:
             wiring.watch = {} if wanted else None
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._watch()  # copied wirings leave out what theirs was watched for
+
     def zero_grad(self) -> None:
         super().zero_grad()
         for wiring in self.wirings:  # gradients that are dropped must not count in what grows either
@@ -149,8 +153,15 @@ class Evolve(WiringMethod):
             return self.no_step()
         step = self.steps + 1
         require_finite(self.wirings, step)
+        try:
+            return self._step(step)
+        except BaseException:  # an interrupt where an optimiser of torch moves θ
+            leave_valid(self.wirings)
+            raise
+
+    def _step(self, step: int) -> StepInfo:
         share = self.when.share(step)
-        self.bridge.step_torch()
+        self.bridge.step_torch(step)
         active: list[int] = []
         rewired: list[int] = []
         for number, wiring in enumerate(self.wirings):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from torch import nn, optim
 
-from wirebound.methods.method import StepInfo, WiringMethod, require_finite
+from wirebound import ops
+from wirebound.methods.method import StepInfo, WiringMethod, leave_valid, require_finite
 from wirebound.methods.pieces import layers_apart
+from wirebound.ops.faults import not_finite
 
 
 class Fixed(WiringMethod):
@@ -31,11 +33,18 @@ class Fixed(WiringMethod):
         if not self.may_step():
             return self.no_step()
         require_finite(self.wirings, self.steps + 1)
-        with layers_apart(self.optimizer, self.wirings):
-            self.optimizer.step()
-        for wiring in self.wirings:
-            if wiring.sign_bound:
-                wiring.theta.detach().clamp_(min=0)
+        before = [wiring.theta.detach().clone() for wiring in self.wirings]
+        try:
+            with layers_apart(self.optimizer, self.wirings):
+                self.optimizer.step()
+            leave_valid(self.wirings)
+        except BaseException:
+            leave_valid(self.wirings)
+            raise
+        if not all(ops.all_finite(wiring.theta.detach()) for wiring in self.wirings):
+            for wiring, theta in zip(self.wirings, before, strict=True):
+                wiring.theta.detach().copy_(theta)
+            raise not_finite(self.steps + 1)
         self.steps += 1
         active = [n for wiring in self.wirings for n in wiring.layer_active]
         budget = sum(w.budget for w in self.wirings)

@@ -18,6 +18,7 @@ from wirebound.methods.travel import travel_with_optimizer
 from wirebound.nn.part import wirings
 from wirebound.ops.faults import not_finite
 from wirebound.wiring import LayerShape, Wiring, foreign
+from wirebound.wiring.trust import is_plain
 
 
 @dataclass(frozen=True)
@@ -192,14 +193,38 @@ def require_whole(method: str, model: nn.Module, found: Sequence[Wiring]) -> Non
         distributed.require_same_wirings(model)
 
 
+@torch.no_grad()
+def leave_valid(found: Sequence[Wiring]) -> None:
+    """After a step that was interrupted or failed: who is below 0 is dormant where places may be empty, else at 0."""
+    for wiring in found:
+        if wiring.alive is not None:
+            wiring.alive &= wiring.theta >= 0
+            wiring.theta.masked_fill_(~wiring.alive, 0)
+        elif wiring.sign_bound:
+            wiring.theta.clamp_(min=0)
+
+
 def require_finite(found: Sequence[Trained], step: int) -> None:
     """Refuse a step whose gradients of θ are not finite, before anything is moved: all stays as it was."""
     for trained in found:
         if isinstance(trained, Wiring):
             trained.examine_theta()
-        grad = trained.theta.grad
-        if grad is not None and not ops.all_finite(grad):
+        if trained.theta.grad is not None and not ops.all_finite(_readable_gradient(trained.theta)):
             raise not_finite(step)
+
+
+def _readable_gradient(theta: Tensor) -> Tensor:
+    """The gradient of θ as kernels may read it; anyone may have set it."""
+    grad = theta.grad
+    assert grad is not None
+    if grad.dtype is not theta.dtype or grad.device != theta.device or grad.layout is not torch.strided or not is_plain(grad):
+        raise ValueError(
+            f"the gradient of θ ({type(grad).__name__}, {grad.dtype}, {grad.layout} on {grad.device}) must be a plain dense "
+            f"tensor of {theta.dtype} on {theta.device}, as θ is"
+        )
+    if grad.is_neg() or grad._is_zerotensor():  # its numbers are still to be made
+        grad = theta.grad = grad.clone()
+    return grad
 
 
 def require_parameters(optimizer: optim.Optimizer, found: Sequence[Wiring]) -> None:

@@ -187,7 +187,7 @@ class SoftDeepR(MatrixMethod):
         for matrix, active in zip(self.matrices, self.active, strict=True):
             if matrix.grad is not None:
                 matrix.grad.mul_(active)
-        self.bridge.step_torch()
+        self.bridge.step_torch(self.steps)
         rewired = [self._step_matrix(number) for number in range(len(self.matrices))]
         return self.report(self.layer_active(), rewired)
 

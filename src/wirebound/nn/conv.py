@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wirebound import ops
-from wirebound.nn.inputs import settle_bias, settle_gradient, settle_input
+from wirebound.nn.inputs import require_kept, settle_bias, settle_gradient, settle_input
 from wirebound.nn.part import SparseLayer
 from wirebound.nn.trace import conv_by_operators, recorded
 from wirebound.nn.window import Sizes, settle_window
@@ -50,6 +50,7 @@ class _SparseConv(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, theta: Tensor, bias: Tensor | None, layer: _SparseConvNd) -> Tensor:
         ctx.save_for_backward(x, theta)
+        ctx.shapes = x.shape, theta.shape
         ctx.layer = layer
         ctx.index = index = layer.fast_wiring.layer_index(layer.part)
         return ops.conv2d_forward(x, theta, index, layer.window, bias)
@@ -60,7 +61,8 @@ class _SparseConv(torch.autograd.Function):
         layer: _SparseConvNd = ctx.layer
         if torch.is_grad_enabled():  # create_graph=True: our gradients would be constants in that graph
             raise RuntimeError(f"{type(layer).__name__} has no second derivative: use create_graph=False")
-        x, theta = ctx.saved_tensors
+        x, theta = kept = ctx.saved_tensors
+        require_kept(kept, ctx.shapes, dy)
         need_dx, need_dtheta, need_dbias = ctx.needs_input_grad[:3]
         dx, dtheta = ops.conv2d_backward(x, dy, theta, ctx.index, layer.window, need_dx, need_dtheta)
         dbias = dy.sum((0, 2, 3)) if need_dbias else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -28,20 +30,39 @@ def settle_input(x: Tensor, theta: Tensor, layer: object, what: str = "the input
         x = x.to(theta.dtype)
     if x.layout is not torch.strided:
         raise ValueError(f"{what} of {type(layer).__name__} (={x.layout}) must be dense: use .to_dense()")
-    return x.resolve_neg() if x.is_neg() else x
+    return in_memory(x)
 
 
 def settle_bias(bias: Tensor, theta: Tensor, length: int, layer: object) -> Tensor:
     """The bias as a kernel may read it."""
-    if bias.dtype is not theta.dtype or bias.device != theta.device or bias.shape != (length,) or not is_plain(bias):
+    fits = bias.dtype is theta.dtype and bias.device == theta.device and bias.shape == (length,) and is_plain(bias)
+    if not fits or (length and not bias._is_zerotensor() and not bias.data_ptr()):  # or its storage was freed
         raise ValueError(
             f"the bias of {type(layer).__name__} ({type(bias).__name__}, {bias.dtype} of shape {tuple(bias.shape)} on "
             f"{bias.device}) must be {theta.dtype} of shape ({length},) on {theta.device}, as its θ is: convert or move the "
             "whole model, not a layer of it"
         )
-    return bias if bias.is_contiguous() else bias.contiguous()
+    return in_memory(bias if bias.is_contiguous() else bias.contiguous())
 
 
 def settle_gradient(dy: Tensor) -> Tensor:
-    """The gradient of an output as a kernel may read it: autograd has settled all but a sign that is still to be taken."""
-    return dy.resolve_neg() if dy.is_neg() else dy
+    """The gradient of an output as a kernel may read it: autograd has settled all but what is not in memory yet."""
+    return in_memory(dy)
+
+
+def in_memory(tensor: Tensor) -> Tensor:
+    """The tensor itself, unless its numbers are still to be made: a sign to be taken, or zeros that take no memory."""
+    return tensor.clone() if tensor.is_neg() or tensor._is_zerotensor() else tensor
+
+
+def require_kept(tensors: Sequence[Tensor | None], shapes: Sequence[torch.Size], like: Tensor) -> None:
+    """What was kept for the backward pass must come back as it was: hooks for saved tensors may return anything."""
+    given = (tensor for tensor in tensors if tensor is not None)
+    for tensor, shape in zip(given, shapes, strict=True):
+        if tensor.shape == shape and tensor.dtype is like.dtype and tensor.device == like.device and is_plain(tensor):
+            continue
+        raise RuntimeError(
+            f"a tensor that was kept for the backward pass ({like.dtype} of shape {tuple(shape)} on {like.device}) came back as "
+            f"{type(tensor).__name__} ({tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}): "
+            "saved_tensors_hooks must give back what they were given"
+        )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from wirebound import ops
-from wirebound.nn.inputs import settle_bias, settle_gradient, settle_input
+from wirebound.nn.inputs import require_kept, settle_bias, settle_gradient, settle_input
 from wirebound.nn.node import direct, transforms_active
 from wirebound.nn.part import SparseLayer
 from wirebound.nn.trace import linear_by_operators, recorded
@@ -36,6 +36,7 @@ class _SparseLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, theta: Tensor, bias: Tensor | None, layer: SparseLinear) -> Tensor:
         ctx.save_for_backward(x, theta)
+        ctx.shapes = x.shape, theta.shape
         ctx.layer = layer
         ctx.index = index = layer.fast_wiring.layer_index(layer.part)
         return ops.linear_forward(x, theta, index, layer.out_features, bias)
@@ -45,7 +46,8 @@ class _SparseLinear(torch.autograd.Function):
         dy = settle_gradient(grads[0])
         if torch.is_grad_enabled():  # create_graph=True: our gradients would be constants in that graph
             raise RuntimeError("SparseLinear has no second derivative: use create_graph=False")
-        x, theta = ctx.saved_tensors
+        x, theta = kept = ctx.saved_tensors
+        require_kept(kept, ctx.shapes, dy)
         need_dx, need_dtheta, need_dbias, _ = ctx.needs_input_grad
         dx, dtheta = ops.linear_backward(x, dy, theta, ctx.index, need_dx, need_dtheta)
         dbias = dy.sum(0) if need_dbias else None

@@ -49,6 +49,14 @@ class SparseLayer(nn.Module):
         else:
             object.__setattr__(self, "wiring", wiring)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "wiring" and value is not self.fast_wiring:
+            raise AttributeError(
+                f"the wiring of {type(self).__name__} cannot be replaced or wrapped, because other layers may be parts of it: "
+                "put another layer in its place, made with wiring=... and part=..., or load a state dict"
+            )
+        super().__setattr__(name, value)
+
     @property
     def active(self) -> int:
         """Connections of this layer now."""

@@ -134,7 +134,7 @@ class SparseRecurrent(SparseMatrices):
         batch_first = batched and self.batch_first
         lengths = settle_lengths(x, lengths, mask)
         if lengths is not None:  # what stands in the padding, be it NaN, must not matter
-            padding = torch.arange(x.shape[0])[:, None] >= lengths
+            padding = torch.arange(x.shape[0], device=lengths.device)[:, None] >= lengths
             x = x.masked_fill(padding.to(x.device).unsqueeze(2), 0.0)
         starts = [self._start(s, x) for s in state]
         ends: list[list[Tensor]] = [[] for _ in starts]

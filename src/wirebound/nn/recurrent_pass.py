@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from wirebound import ops
-from wirebound.nn.inputs import settle_gradient
+from wirebound.nn.inputs import require_kept, settle_gradient
 from wirebound.nn.linear import LinearGradient
 from wirebound.nn.matrix import SparseMatrix
 from wirebound.ops.faults import DormantThetaError
@@ -109,7 +109,9 @@ class _Recurrent(torch.autograd.Function):
         outcome, kept = job.forward(ctx.cells, x, h_0, c_0, keep=True)
         ctx.set_materialize_grads(False)
         # The parameters are among them only to notice if someone changes them before the backward pass.
-        ctx.save_for_backward(x, h_0, c_0, *parameters, *kept)
+        saved = x, h_0, c_0, *parameters, *kept
+        ctx.save_for_backward(*saved)
+        ctx.shapes = [tensor.shape for tensor in saved if tensor is not None]
         return outcome
 
     @staticmethod
@@ -118,8 +120,10 @@ class _Recurrent(torch.autograd.Function):
             raise RuntimeError("recurrent sparse layers have no second derivative: use create_graph=False")
         job: Pass = ctx.job
         cells: list[ops.Recurrence] = ctx.cells
-        x, h_0, c_0 = ctx.saved_tensors[:3]
-        kept = ctx.saved_tensors[3 + _EACH * len(cells) :]
+        saved = ctx.saved_tensors
+        require_kept(saved, ctx.shapes, cells[0].theta_ih)
+        x, h_0, c_0 = saved[:3]
+        kept = saved[3 + _EACH * len(cells) :]
         each = len(kept) // len(cells)
         dy, dh_n, dc_n = (None if gradient is None else settle_gradient(gradient) for gradient in grads)
         watched = any(

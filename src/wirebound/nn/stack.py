@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
 from wirebound import ops
-from wirebound.nn.inputs import settle_gradient
+from wirebound.nn.inputs import in_memory, require_kept, settle_gradient
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.node import direct, transforms_active
 from wirebound.nn.trace import watched_over
@@ -40,7 +40,9 @@ class _SparseStack(torch.autograd.Function):
     def forward(ctx: Any, stack: Stack, x: Tensor, *parameters: Tensor) -> Tensor:
         y, kept = stack.forward(x)
         # θ is among them only to notice if someone changes it before the backward pass.
-        ctx.save_for_backward(x, kept, *parameters[: stack.n_wirings])
+        thetas = parameters[: stack.n_wirings]
+        ctx.save_for_backward(x, kept, *thetas)
+        ctx.shapes = x.shape, kept.shape, *(theta.shape for theta in thetas)
         ctx.stack = stack
         return y
 
@@ -48,8 +50,9 @@ class _SparseStack(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # create_graph=True: our gradients would be constants in that graph
             raise RuntimeError("SparseSequential has no second derivative: use create_graph=False")
-        x, kept = ctx.saved_tensors[:2]
-        dx, gradients = ctx.stack.backward(x, kept, settle_gradient(grads[0]), ctx.needs_input_grad[1])
+        dy, saved = settle_gradient(grads[0]), ctx.saved_tensors
+        require_kept(saved, ctx.shapes, dy)
+        dx, gradients = ctx.stack.backward(saved[0], saved[1], dy, ctx.needs_input_grad[1])
         return (None, dx, *gradients)
 
 
@@ -110,7 +113,7 @@ class Run:
         """Whether the result and its gradients are all that anyone can notice of this pass."""
         if watched_over() or type(x) is not Tensor or x.dtype is not torch.float32 or not x.is_cpu:
             return False
-        if x.layout is not torch.strided or x.is_neg():
+        if x.layout is not torch.strided or x.is_neg() or x._is_zerotensor():
             return False
         shape = x.shape
         if not shape or shape[-1] != self.in_features or not ops.native_in_use():
@@ -144,7 +147,7 @@ class Run:
         for tensor, length in tensors:
             if tensor.dtype is not torch.float32 or not tensor.is_cpu or tensor.stride() != (1,):
                 return None
-            if tensor.shape != (length,):
+            if tensor.shape != (length,) or in_memory(tensor) is not tensor or (length and not tensor.data_ptr()):
                 return None
         parts = {(id(layer.fast_wiring), layer.part) for layer in self.layers}
         wirings = [

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from wirebound.core import mapping
-from wirebound.ops.layout import LayerIndex, rows_of
+from wirebound.ops.layout import LayerIndex, for_connections, rows_of
 
 if TYPE_CHECKING:
     from wirebound.nn.part import SparseLayer
@@ -77,9 +77,7 @@ class Reading:
         if watch is not None:
             watch.setdefault(self.layer.part, []).append(DenseGradient(dense.detach()))
         code, colptr = self.index.layer_code(), self.index.layer_colptr()
-        columns = torch.repeat_interleave(
-            torch.arange(self.shape[1], device=code.device), colptr.diff(), output_size=code.numel()
-        )
+        columns = for_connections(torch.arange(self.shape[1], device=code.device), colptr, code.numel())
         with torch.enable_grad():  # the slope of the mapping from θ to the weight
             theta = self.values.clone().requires_grad_()
             (slope,) = torch.autograd.grad(mapping.weights(theta, code).sum(), theta)

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from wirebound.ops.faults import BAD_INDEX, raise_fault
+
 
 class LayerIndex(NamedTuple):
     """Where one layer stands in the arrays of its wiring: connections start .. end, columns first .. last.
@@ -56,6 +58,18 @@ def signs_of(code: Tensor, dtype: torch.dtype) -> Tensor:
 def pack(rows: Tensor, negative: Tensor) -> Tensor:
     """One int32 for each connection from its row and whether its sign is -1."""
     return torch.where(negative, rows - MAX_ROWS, rows).to(torch.int32)
+
+
+def for_connections(of_columns: Tensor, colptr: Tensor, connections: int) -> Tensor:
+    """For each connection what its column has in ``of_columns``.
+
+    torch trusts the counts of ``repeat_interleave`` and writes wherever they say, so pointers that somebody has
+    overwritten are looked for here; asking a graphics card would wait for it.
+    """
+    counts = colptr[1:] - colptr[:-1]
+    if counts.is_cpu and (bool((counts < 0).any()) or int(counts.sum()) != connections or bool((counts > connections).any())):
+        raise_fault(BAD_INDEX)
+    return torch.repeat_interleave(of_columns, counts, output_size=connections)
 
 
 @dataclass(frozen=True)
@@ -120,6 +134,4 @@ class Geometry:
 
     def positions(self, code: Tensor, colptr: Tensor) -> Tensor:
         """The position of each connection, int64, sorted because the connections are."""
-        counts = colptr[1:] - colptr[:-1]
-        base = torch.repeat_interleave(self.column_base(code.device), counts, output_size=code.numel())
-        return base + rows_of(code)
+        return for_connections(self.column_base(code.device), colptr, code.numel()) + rows_of(code)

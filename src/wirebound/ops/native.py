@@ -18,7 +18,7 @@ from wirebound.ops.layout import Geometry, LayerIndex
 from wirebound.ops.rule import Kind, Rule, State, Walk
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
-_NONE = torch.empty(0, dtype=torch.int64)
+_NONE = torch.empty(0, dtype=torch.int64, device="cpu")
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by their bytes
 _RULE_FIELDS = tuple(field.name for field in dataclasses.fields(Rule))
 _MIN_DEAD = 1024  # room for the indices of the dead; more than that is asked for a second time
@@ -150,9 +150,10 @@ def update_(
     fill_rule(c_rule, rule)
     c_walks = (structs.Walk * len(walks))(*(structs.Walk(*walk) for walk in walks))
     count = theta.numel()
-    dead = torch.empty(min(count, max(_MIN_DEAD, count // 64)), dtype=torch.int64)
+    dead = torch.empty(min(count, max(_MIN_DEAD, count // 64)), dtype=torch.int64, device="cpu")
     if grad is not None:
         grad = grad.contiguous()
+    require_state(state, theta)
     first_moment = state.exp_avg if rule.kind is Kind.ADAM else state.momentum
     increment_version(theta)  # before the kernel writes behind autograd's back: an interrupt may follow on it at once
     found = _UPDATE[theta.dtype](
@@ -175,7 +176,7 @@ def update_(
     if found < 0:
         raise_fault(found)
     if found > dead.numel():
-        dead = torch.empty(found, dtype=torch.int64)
+        dead = torch.empty(found, dtype=torch.int64, device="cpu")
         _DEAD[theta.dtype](theta.data_ptr(), count, dead.data_ptr(), found)
     return dead[:found] if found else _NONE
 
@@ -189,7 +190,7 @@ def fill_bits(value: float, dtype: torch.dtype) -> int:
     """A number of this dtype as the integer with the same bytes."""
     if not dtype.is_floating_point:
         return int(value)
-    number = torch.tensor([value], dtype=dtype)
+    number = torch.tensor([value], dtype=dtype, device="cpu")
     return int(number.view(_INTEGERS[number.element_size()]))
 
 
@@ -202,6 +203,20 @@ def c_rider(tensor: Tensor, fill: float, budget: int) -> tuple[int, int, int]:
             f"must be {budget} contiguous elements of 1, 2, 4 or 8 bytes on the CPU"
         )
     return tensor.data_ptr(), size, fill_bits(fill, tensor.dtype) if fill else 0
+
+
+def require_state(state: State, theta: Tensor) -> None:
+    """Refuse state of the optimiser that is not as θ is: users and other libraries can put anything there."""
+    moments = (state.momentum, state.exp_avg, state.exp_avg_sq, state.max_exp_avg_sq)
+    for array, dtype in (*((moment, theta.dtype) for moment in moments), (state.born, torch.int32)):
+        if array is None:
+            continue
+        plain = array.layout is torch.strided and array.is_cpu and array.is_contiguous()
+        if not plain or array.dtype is not dtype or array.shape != theta.shape or (array.numel() and not array.data_ptr()):
+            raise ValueError(
+                f"the optimiser's state ({array.dtype} of shape {tuple(array.shape)} on {array.device}) must be {dtype} of "
+                f"shape {tuple(theta.shape)} on the CPU, contiguous, as its θ is"
+            )
 
 
 def require_length(theta: Tensor, connections: int) -> None:

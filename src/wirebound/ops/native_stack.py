@@ -84,8 +84,8 @@ class Stack:
         n_out = self.n_out
         panels = (batch + _MOST_SAMPLES - 1) // _MOST_SAMPLES or 1
         lanes = (batch + 8 * panels - 1) // (8 * panels) * 8 * panels  # every panel has a multiple of 8 samples
-        y = torch.empty(batch, n_out)
-        kept = torch.empty(self.outputs * lanes + 2)
+        y = x.new_empty(batch, n_out)
+        kept = x.new_empty(self.outputs * lanes + 2)
         status = _FORWARD(self._at, self.n_layers, x.data_ptr(), n_in, batch, kept.data_ptr(), y.data_ptr(), n_out)
         if status:
             raise_fault(status)
@@ -98,7 +98,7 @@ class Stack:
         if not dy.is_contiguous():
             dy = dy.contiguous()
         batch, n_in = x.shape
-        dx = torch.empty(batch, n_in) if need_dx else None
+        dx = x.new_empty(batch, n_in) if need_dx else None
         gradients = [torch.empty_like(w.theta) if w.covered else torch.zeros_like(w.theta) for w in self.wirings]
         for bias in self.biases:
             gradients.append(torch.empty_like(bias))

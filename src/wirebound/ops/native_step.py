@@ -13,7 +13,7 @@ from torch.autograd.graph import increment_version
 from wirebound.ops import structs
 from wirebound.ops.faults import NOT_FINITE, not_finite, raise_fault
 from wirebound.ops.layout import Geometry
-from wirebound.ops.native import address, c_rider, c_shapes, fill_bits, fill_rule, functions
+from wirebound.ops.native import address, c_rider, c_shapes, fill_bits, fill_rule, functions, require_state
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import Rule, State, StepCounts, Walk
 
@@ -111,9 +111,7 @@ def step_(
     prepared = _prepared.pop(at, None)
     if prepared is None or prepared.key != key or prepared.geometry is not geometry or prepared.shares != shares:
         budget = theta.numel()
-        for moment in (state.momentum, state.exp_avg, state.exp_avg_sq, state.max_exp_avg_sq):
-            if moment is not None:
-                _require_like(moment, theta)
+        require_state(state, theta)
         moving = [c_rider(tensor, fill, budget) for tensor, fill in ((theta.detach(), 0.0), *riders)]
         prepared = _Prepared(geometry, budget, key, moving, shares, state)
     if prepared.rule is not rule:
@@ -139,11 +137,3 @@ def step_(
         _prepared.clear()
     _prepared[at] = prepared
     return counts
-
-
-def _require_like(moment: Tensor, theta: Tensor) -> None:
-    if moment.dtype is not theta.dtype or moment.shape != theta.shape or not moment.is_contiguous():
-        raise ValueError(
-            f"the optimiser's state ({moment.dtype} of shape {tuple(moment.shape)}) must be as θ is "
-            f"({theta.dtype} of shape {tuple(theta.shape)}), contiguous"
-        )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wirebound.ops.layout import LayerIndex, rows_of, signs_of
+from wirebound.ops.layout import LayerIndex, for_connections, rows_of, signs_of
 from wirebound.ops.window import Window
 
 _CHUNK_ELEMENTS = 1 << 22  # activations gathered at a time, so that scratch does not grow with K
@@ -30,10 +30,7 @@ class _Chunk(NamedTuple):
 def _chunks(index: LayerIndex, window: Window, batch: int, height: int, width: int) -> Iterator[_Chunk]:
     """All connections of the layer, for outputs of this size."""
     code, colptr = index.layer_code(), index.layer_colptr()
-    counts = colptr[1:] - colptr[:-1]
-    columns = torch.repeat_interleave(
-        torch.arange(counts.numel(), device=code.device), counts, output_size=code.numel()
-    )
+    columns = for_connections(torch.arange(colptr.numel() - 1, device=code.device), colptr, code.numel())
     rows = rows_of(code)
     places = window.kernel[0] * window.kernel[1]
     group = torch.div(rows, max(1, window.out_channels // window.groups), rounding_mode="floor")

@@ -9,15 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from wirebound.ops.layout import LayerIndex, rows_of, signs_of
+from wirebound.ops.layout import LayerIndex, for_connections, rows_of, signs_of
 
 _CHUNK_ELEMENTS = 1 << 22  # batch x connections gathered at a time, so that scratch does not grow with K
 
 
 def _columns(colptr: Tensor, connections: int) -> Tensor:
-    counts = colptr[1:] - colptr[:-1]
-    columns = torch.arange(counts.numel(), device=colptr.device)
-    return torch.repeat_interleave(columns, counts, output_size=connections)
+    return for_connections(torch.arange(colptr.numel() - 1, device=colptr.device), colptr, connections)
 
 
 def _chunk(batch: int) -> int:

@@ -33,7 +33,7 @@ def draw_layers(
         weights = [share if given[i] < room[i] else 0.0 for i, share in enumerate(shares)]
         if not sum(weights):  # only layers without a share have room left
             weights = [float(given[i] < room[i]) for i in range(len(room))]
-        edges = torch.tensor(weights, dtype=torch.float64).cumsum(0)
+        edges = torch.tensor(weights, dtype=torch.float64, device="cpu").cumsum(0)
         first = used // 4 * 4
         w = philox.words(seed, stream, step, used - first + count, torch.device("cpu"), first=first)[used - first :]
         u = w.to(torch.float64) * 2.0**-32 * edges[-1]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 LARGE_PAGE = 2 << 20  # bytes; smaller pieces are left to torch
 MOST = 256 << 20
-_spare: list[Tensor] = []
+_spare: dict[int, Tensor] = {}  # by address: whoever pops a piece has it alone, also beside other Python threads
 
 
 class _Loan:
@@ -31,13 +31,13 @@ class _Loan:
         return {"data": (self.memory.data_ptr() + start, False), "shape": (size,), "typestr": "|u1", "version": 3}
 
     def __del__(self) -> None:
-        if sum(piece.numel() for piece in _spare) + self.memory.numel() <= MOST:
-            _spare.append(self.memory)
+        if held() + self.memory.numel() <= MOST:
+            _spare[self.memory.data_ptr()] = self.memory
 
 
 def held() -> int:
     """Bytes of the pieces that wait for their next use."""
-    return sum(piece.numel() for piece in _spare)
+    return sum(piece.numel() for piece in list(_spare.values()))
 
 
 def take(like: Tensor, count: int) -> Tensor:
@@ -45,11 +45,10 @@ def take(like: Tensor, count: int) -> Tensor:
     wanted = count * like.element_size()
     if wanted < LARGE_PAGE:
         return like.new_empty(count)
-    for number, piece in enumerate(_spare):
-        if wanted <= piece.numel() - LARGE_PAGE <= 2 * wanted:
-            del _spare[number]
+    for at, piece in list(_spare.items()):
+        if wanted <= piece.numel() - LARGE_PAGE <= 2 * wanted and _spare.pop(at, None) is not None:
             break
     else:
         _spare.clear()  # of other sizes: whoever needed them has probably moved on
-        piece = torch.empty(-wanted % LARGE_PAGE + wanted + LARGE_PAGE, dtype=torch.uint8)
+        piece = torch.empty(-wanted % LARGE_PAGE + wanted + LARGE_PAGE, dtype=torch.uint8, device="cpu")
     return torch.from_numpy(np.asarray(_Loan(piece)))[:wanted].view(like.dtype)

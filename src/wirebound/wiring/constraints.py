@@ -88,7 +88,7 @@ def settle_caps(constraints: Constraints | None, layers: Sequence[LayerShape]) -
         return None
     _check_names("max_fan_in", constraints.max_fan_in, layers)
     _check_names("max_fan_out", constraints.max_fan_out, layers)
-    return torch.tensor([constraints.caps(layer) for layer in layers], dtype=torch.int64).t().contiguous()
+    return torch.tensor([constraints.caps(layer) for layer in layers], dtype=torch.int64, device="cpu").t().contiguous()
 
 
 def require_room(constraints: Constraints, layers: Sequence[LayerShape], counts: Sequence[int]) -> None:
@@ -118,7 +118,7 @@ def settle_signs(
     for number, layer in enumerate(layers):
         value = dale.get(layer.name, 0) if isinstance(dale, Mapping) else dale
         if isinstance(dale, Mapping) and layer.name not in dale:
-            parts.append(torch.zeros(layer.n_in, dtype=torch.int8))
+            parts.append(torch.zeros(layer.n_in, dtype=torch.int8, device="cpu"))
         else:
             parts.append(_layer_signs(value, layer, seed, stream_of(Stream.COLUMN_SIGN, index, layer=number)))
     return torch.cat(parts)
@@ -130,10 +130,10 @@ def _layer_signs(value: Signs, layer: LayerShape, seed: int, stream: int) -> Ten
             raise ValueError(
                 f"dale of layer {layer.name!r} must be a share, or 1, -1 or 0 for each of its {layer.n_in} inputs"
             )
-        return torch.tensor(list(value), dtype=torch.int8)
+        return torch.tensor(list(value), dtype=torch.int8, device="cpu")
     if not 0 <= value <= 1:
         raise ValueError(f"dale of layer {layer.name!r} (={value}) must be a share in [0, 1]")
-    signs = torch.full((layer.n_in,), -1, dtype=torch.int8)
+    signs = torch.full((layer.n_in,), -1, dtype=torch.int8, device="cpu")
     signs[ops.sample_sorted(layer.n_in, round(value * layer.n_in), seed, stream, 0, signs.device)] = 1
     return signs
 

@@ -105,7 +105,7 @@ class _Paths:
 def regular(n_out: int, n_in: int, count: int) -> Tensor:
     """``count`` sorted positions of one matrix, as even as can be: no row has more than ⌈count / n_out⌉ connections and
     no column more than ⌈count / n_in⌉, so they fit whenever anything does."""
-    t = torch.arange(count)
+    t = torch.arange(count, device="cpu")
     # Along a diagonal, which comes back after lcm(n_out, n_in) steps; then along the next.
-    shift = t // max(1, int(torch.lcm(torch.tensor(n_out), torch.tensor(n_in))))
+    shift = t // max(1, int(torch.lcm(torch.tensor(n_out, device="cpu"), torch.tensor(n_in, device="cpu"))))
     return ((t + shift) % n_in * n_out + t % n_out).sort().values

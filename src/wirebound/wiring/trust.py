@@ -31,8 +31,9 @@ class IndexKey(NamedTuple):
 
     @staticmethod
     def of(code: Tensor, colptr: Tensor) -> IndexKey | None:
-        """None where torch does not count how often they are written: then they are checked in every use."""
-        if code.is_inference() or colptr.is_inference():
+        """None where torch does not count how often they are written, or another process may write them: then they are
+        checked in every use."""
+        if code.is_inference() or colptr.is_inference() or code.is_shared() or colptr.is_shared():
             return None
         return IndexKey(code, colptr, code.data_ptr(), colptr.data_ptr(), code._version, colptr._version)
 
@@ -78,6 +79,8 @@ def theta_fault(theta: Tensor | None, code: Tensor | None) -> str | None:
         return f"θ is on {theta.device}, its positions on {code.device}: move the whole model"
     if theta.layout is not torch.strided or not theta.is_contiguous():
         return f"θ must be contiguous, is {theta.layout} with strides {theta.stride() if theta.layout is torch.strided else None}"
+    if theta.is_neg() or (theta.numel() and not theta.data_ptr()):
+        return "θ has no numbers in memory: its storage was freed, as sharding does, or they are still to be computed"
     if not theta.is_floating_point():
         return f"θ must be floating point, is {theta.dtype}"
     return None

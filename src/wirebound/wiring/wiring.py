@@ -187,7 +187,7 @@ class Wiring(nn.Module):
                 "build and sparsify the model outside"
             )
         self.forget()
-        self.register_buffer("identity", torch.tensor([seed, index], dtype=torch.int64))
+        self.register_buffer("identity", torch.tensor([seed, index], dtype=torch.int64, device="cpu"))
         fan_caps, signs = settle_caps(constraints, self.layers), settle_signs(constraints, self.layers, seed, index)
         if constraints is not None:
             require_room(constraints, self.layers, counts)
@@ -200,7 +200,7 @@ class Wiring(nn.Module):
         self.register_parameter("theta", nn.Parameter(theta))
         self.register_buffer("code", code)
         self.register_buffer("colptr", colptr)
-        self.register_buffer("initial_counts", torch.tensor(counts, dtype=torch.int64))
+        self.register_buffer("initial_counts", torch.tensor(counts, dtype=torch.int64, device="cpu"))
         self.register_buffer("alive", None)
         self.sign_bound = True
         self.watch: dict[int, list[GradientSource]] | None = None
@@ -257,7 +257,7 @@ class Wiring(nn.Module):
 
     def _examine(self) -> None:
         """Check the positions if somebody else has written them since they were last checked: O(1) if not, else O(K)."""
-        code, colptr = self._buffers["code"], self._buffers["colptr"]
+        code, colptr = self._buffers.get("code"), self._buffers.get("colptr")
         if self._trusted is not None and self._trusted.holds(code, colptr):
             return
         if code is None or colptr is None:
@@ -413,7 +413,7 @@ class Wiring(nn.Module):
 
     def in_frozen(self, device: torch.device | None = None) -> Tensor:
         """Which of the K places belong to frozen layers."""
-        frozen = torch.tensor(self.layer_rates.frozen)
+        frozen = torch.tensor(self.layer_rates.frozen, device="cpu")
         return torch.repeat_interleave(frozen, torch.tensor(self.layer_places)).to(device or self.theta.device)
 
     # What methods do to it
@@ -546,7 +546,7 @@ class Wiring(nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination[prefix + "sign_bound"] = torch.tensor(self.sign_bound)
+        destination[prefix + "sign_bound"] = torch.tensor(self.sign_bound, device="cpu")
 
     def _load_from_state_dict(
         self,
