@@ -8,7 +8,7 @@ HAS_BROWSER := (command -v chromium || command -v chromium-browser || command -v
   && command -v chromedriver > /dev/null
 APT := apt-get -o Acquire::Retries=0 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20
 
-.PHONY: demo test quick lint types docs sanitize long bench reproduce clean setup setup-dev browser browser-if-possible
+.PHONY: demo test quick lint types docs sanitize long works bench reproduce clean setup setup-dev browser browser-if-possible
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
@@ -56,6 +56,15 @@ quick: setup-dev
 long: setup-dev
 	$(BIN)/python -m pytest -m slow tests
 
+# Models, trainers and tools of other packages: docs/works-with.md. In an environment of its own, for they are many.
+works: $(VENV)-works/.installed
+	$(VENV)-works/bin/python -m pytest -m "slow or not slow" tests/works_with tests/methods/test_optimizer_packages.py
+
+$(VENV)-works/.installed: $(SOURCES)
+	$(PYTHON) -m venv $(VENV)-works
+	$(VENV)-works/bin/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev,works]"
+	@touch $@
+
 # The speed and memory tables of results/, measured on this machine.
 bench: setup-dev
 	$(BIN)/wirebound bench --seconds 1 --out results/bench
@@ -76,4 +85,4 @@ browser-if-possible:
 	@$(HAS_BROWSER) || if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then $(MAKE) browser || true; fi
 
 clean:
-	rm -rf $(VENV) build dist site src/*.egg-info src/wirebound/_native
+	rm -rf $(VENV) $(VENV)-works build dist site src/*.egg-info src/wirebound/_native

@@ -157,3 +157,25 @@ def test_several_parameters_of_one_module() -> None:
     twin = wb.to_dense(model)
     torch.testing.assert_close(model(x), twin(x))
     assert wiring.theta.grad is not None
+
+
+class _SavesItself(nn.Module):
+    """Writes its weight by name, as torch_geometric's Linear does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight.t()
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        destination[f"{prefix}weight"] = self.weight if keep_vars else self.weight.detach()
+
+
+def test_a_module_that_writes_its_state_itself_round_trips():
+    model, other = (wb.sparsify(nn.Sequential(_SavesItself()), 0.3, include="0.weight", seed=seed) for seed in (1, 2))
+    assert "0.weight" not in model.state_dict()
+    other.load_state_dict(model.state_dict())
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(other(x), model(x), rtol=0, atol=0)

@@ -173,10 +173,27 @@ def test_wrong_inputs(arguments, says):
         wb.SparseLSTM(5, 7, connectivity=0.5)(**{"x": torch.zeros(4, 3, 5), **arguments})
 
 
+@KINDS
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("lengths", [[4, 2, 1], [2, 4, 3]])
+def test_packed_sequences_come_out_packed(kind, batch_first, lengths):
+    layer = make(kind, 5, 7, connectivity=0.5, bidirectional=True, num_layers=2, batch_first=batch_first)
+    x = torch.randn(*((3, 4) if batch_first else (4, 3)), 5, dtype=torch.float64)
+    packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor(lengths), batch_first, enforce_sorted=lengths == [4, 2, 1])
+    start = torch.randn(4, 3, 7, dtype=torch.float64)
+    state = (start, start.flip(0)) if kind == "lstm" else start
+    (y, last), (expected, expected_last) = layer(packed, state), layer.dense_twin()(packed, state)
+    torch.testing.assert_close(y.data, expected.data)
+    torch.testing.assert_close(last, expected_last)
+    for name in ("batch_sizes", "sorted_indices", "unsorted_indices"):
+        found, wanted = getattr(y, name), getattr(expected, name)
+        assert (found is None and wanted is None) or torch.equal(found, wanted)
+
+
 def test_wrong_types():
     packed = nn.utils.rnn.pack_padded_sequence(torch.zeros(4, 3, 5), torch.tensor([4, 2, 1]))
-    with pytest.raises(TypeError, match="lengths="):
-        wb.SparseLSTM(5, 7, connectivity=0.5)(packed)
+    with pytest.raises(ValueError, match="lengths of its own"):
+        wb.SparseLSTM(5, 7, connectivity=0.5)(packed, lengths=torch.tensor([4, 2, 1]))
     with pytest.raises(TypeError, match="pair"):
         wb.SparseLSTM(5, 7, connectivity=0.5)(torch.zeros(4, 3, 5), torch.zeros(1, 3, 7))
     with pytest.raises(TypeError, match="one tensor"):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from wirebound import ops
 from wirebound.nn.inputs import require_kept, settle_bias, settle_gradient, settle_input
-from wirebound.nn.node import direct, transforms_active
+from wirebound.nn.node import direct
 from wirebound.nn.part import SparseLayer
 from wirebound.nn.trace import linear_by_operators, recorded
 from wirebound.ops.faults import DormantThetaError
@@ -119,13 +119,12 @@ class SparseLinear(SparseLayer):
             bias = self.bias
         if bias is not None:
             bias = settle_bias(bias, theta, self.out_features, self)
-        apply = _SparseLinear.apply if transforms_active() else _apply
         rows = x if len(shape) == 2 else x.reshape(-1, self.in_features)
         try:
-            y = apply(rows, theta, bias, self)
+            y = _apply(rows, theta, bias, self)
         except DormantThetaError:
-            y = apply(rows, self.fast_wiring.dormant_as_zero(theta), bias, self)
-        return cast(Tensor, y if len(shape) == 2 else y.view(*shape[:-1], self.out_features))
+            y = _apply(rows, self.fast_wiring.dormant_as_zero(theta), bias, self)
+        return y if len(shape) == 2 else y.view(*shape[:-1], self.out_features)
 
     def dense_twin(self) -> nn.Linear:
         theta = self.wiring.theta

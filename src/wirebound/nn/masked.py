@@ -81,8 +81,19 @@ def _masked_class(base: type[nn.Module], names: tuple[str, ...]) -> type[nn.Modu
         # The class has no name to be imported by: copies and files name what it is made of.
         return _rebuild, (base, names), module.__getstate__()
 
+    def _save_to_state_dict(module: nn.Module, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        # Some classes write their weight by name (torch_geometric's Linear), but it is in the wiring now.
+        base._save_to_state_dict(module, destination, prefix, keep_vars)
+        for name in names:
+            destination.pop(prefix + name, None)
+
     attributes: dict[str, Any] = {name: reader(name) for name in names}
-    attributes.update(masked_names=names, __reduce_ex__=__reduce_ex__, __module__=base.__module__)
+    attributes.update(
+        masked_names=names,
+        __reduce_ex__=__reduce_ex__,
+        _save_to_state_dict=_save_to_state_dict,
+        __module__=base.__module__,
+    )
     made = _classes[base, names] = type(base.__name__, (Masked, base), attributes)
     return made
 

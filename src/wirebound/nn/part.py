@@ -9,7 +9,6 @@ from typing import Any, NoReturn, TypeVar
 
 from torch import Tensor, nn
 
-from wirebound.nn.node import transforms_active
 from wirebound.nn.trace import plain_matrix, recorded
 from wirebound.nn.weight import lazy_weight, refuse
 from wirebound.wiring import Wiring
@@ -73,7 +72,7 @@ class SparseLayer(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The weight as the torch twin has it: made only when someone computes with it (``nn/weight.py``)."""
-        if recorded(self.fast_wiring._parameters.get("theta")) or transforms_active():
+        if recorded(self.fast_wiring._parameters.get("theta")):
             return self.plain_weight()
         return lazy_weight([self], self.arranged)
 
@@ -82,8 +81,8 @@ class SparseLayer(nn.Module):
         refuse("layer.weight = …")
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        if name == "weight":  # how nn.Module assigns a Parameter
-            refuse("layer.weight = …")
+        if name == "weight" or name.startswith("weight_"):  # an assignment, or torch.nn.utils.prune's "weight_orig"
+            refuse(f"layer.{name} = …")
         super().register_parameter(name, param)
 
     def plain_weight(self) -> Tensor:

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from wirebound.nn.inputs import settle_input
 from wirebound.nn.matrix import SparseMatrices
 from wirebound.nn.recurrent_pass import Direction, Pass, run_layer
-from wirebound.nn.sequence_lengths import settle_lengths
+from wirebound.nn.sequence_lengths import packed_like, settle_lengths
 from wirebound.nn.trace import one_node, recorded, recurrent_by_operators
 from wirebound.ops.recurrence import GATES
 from wirebound.wiring import Allocation, LayerShape, Wiring
@@ -112,11 +112,16 @@ class SparseRecurrent(SparseMatrices):
         return found
 
     def run(
-        self, x: Tensor, state: tuple[Tensor | None, ...], lengths: Tensor | None, mask: Tensor | None
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Output and last states; ``state`` has as many tensors as the kind has states, or None for zeros."""
+        self, x: Any, state: tuple[Tensor | None, ...], lengths: Tensor | None, mask: Tensor | None
+    ) -> tuple[Any, list[Tensor]]:
+        """Output and last states; ``state`` has as many tensors as the kind has states, or None for zeros. What is
+        packed goes in padded, and out packed again."""
         if isinstance(x, PackedSequence):
-            raise TypeError("a PackedSequence is not taken: give the padded tensor, and lengths= beside it")
+            if lengths is not None or mask is not None:
+                raise ValueError("a PackedSequence has lengths of its own: give neither lengths nor mask beside it")
+            padded, lengths = pad_packed_sequence(x, self.batch_first)
+            y, finals = self.run(padded, state, lengths, None)
+            return packed_like(y, x, lengths, self.batch_first), finals
         if recorded(x):
             return recurrent_by_operators(self, x, state, lengths, mask)
         theta = self.wiring.theta

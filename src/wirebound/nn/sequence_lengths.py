@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 
 def settle_lengths(x: Tensor, lengths: Tensor | None, mask: Tensor | None) -> Tensor | None:
@@ -35,3 +36,12 @@ def settle_lengths(x: Tensor, lengths: Tensor | None, mask: Tensor | None) -> Te
         if shortest == steps:
             return None
     return settled
+
+
+def packed_like(y: Tensor, packed: PackedSequence, lengths: Tensor, batch_first: bool) -> PackedSequence:
+    """Outputs [time, batch, features], or [batch, time, features], in the shape in which their input came."""
+    order = packed.sorted_indices
+    if order is not None:
+        y, lengths = y.index_select(0 if batch_first else 1, order), lengths[order.cpu()]
+    data = pack_padded_sequence(y, lengths, batch_first).data
+    return PackedSequence(data, packed.batch_sizes, order, packed.unsorted_indices)

@@ -1,8 +1,9 @@
 """Sparse layers by plain torch operators, for whoever records operators: our kernels leave no trace in a graph.
 
-``torch.jit.trace``, ``torch.onnx.export``, ``torch.export``, ``make_fx`` and fake tensors see the operators that run. In
-them, and only there, a sparse layer is its dense twin: the matrix is made from θ by operators with shapes that do not
-depend on the wiring, so that the recorded graph stays right when connections move.
+``torch.jit.trace``, ``torch.onnx.export``, ``torch.export``, ``make_fx`` and fake tensors see the operators that run, and
+the transforms of ``torch.func`` know how each is transformed. In them, and only there, a sparse layer is its dense twin:
+the matrix is made from θ by operators with shapes that do not depend on the wiring, so that the recorded graph stays right
+when connections move.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from wirebound.core import mapping
+from wirebound.nn.node import transforms_active
 from wirebound.ops import Window
 from wirebound.ops.layout import rows_of
 from wirebound.wiring import Wiring
@@ -33,10 +35,10 @@ _INSTEAD = "use wb.to_dense(model), or wirebound.export.to_onnx"
 
 
 def tracing() -> bool:
-    """Whether operators are recorded, or only their shapes computed, instead of run and forgotten."""
+    """Whether operators are recorded or transformed, or only their shapes computed, instead of run and forgotten."""
     if torch.compiler.is_dynamo_compiling():  # torch.compile leaves sparse layers to the kernels
         return _exporting()
-    if _get_tracing_state() is not None:
+    if _get_tracing_state() is not None or transforms_active():
         return True
     return _len_torch_dispatch_stack() > 0 and any(_get_dispatch_mode(key) is not None for key in _RECORDERS)
 
@@ -194,7 +196,7 @@ def recurrent_by_operators(
     for ih, hh in zip(layer.matrix_names[::2], layer.matrix_names[1::2], strict=True):
         weights += (layer._modules[name].plain_weight() for name in (ih, hh))
         if layer.bias:
-            weights += (layer.get_parameter(name.replace("weight", "bias")) for name in (ih, hh))
+            weights += (getattr(layer, name.replace("weight", "bias")) for name in (ih, hh))
     dropout = layer.dropout if layer.training else 0.0
     starts = tuple(zeros if s is None else s for s in state)
     y, *ends = run(
