@@ -65,13 +65,13 @@ print(json.dumps(measured))
 
 @pytest.mark.slow
 @pytest.mark.skipif(library.load() is None, reason="the memory of the native kernels")
-@pytest.mark.parametrize("lr", [1e-3, 1e-4])
-def test_many_deaths_at_once_need_little_memory(lr):
+@pytest.mark.parametrize(("lr", "first_rise", "later_rise"), [(1e-3, 140e6, 60e6), (1e-4, 100e6, 20e6)])
+def test_many_deaths_at_once_need_little_memory(lr, first_rise, later_rise):
     outcome = subprocess.run(
         [sys.executable, "-c", MANY_DEATHS, str(lr)], capture_output=True, text=True, check=True
     )
     first, second = json.loads(outcome.stdout)
     assert first["rewired"] > 300_000, first
-    assert first["rise"] < 140e6, first  # 80 MB of it are Adam's moments, which are made here
-    assert second["rise"] < 60e6, second
+    assert first["rise"] < first_rise, first  # 80 MB of it are Adam's moments, which are made here
+    assert second["rise"] < later_rise, second
     assert max(first["peak"], second["peak"]) < 1e9, (first, second)

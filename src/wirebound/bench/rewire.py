@@ -17,7 +17,7 @@ from wirebound.bench.timing import race, threads
 from wirebound.bench.workload import Problem, Workload
 from wirebound.ops import library, philox, structs
 from wirebound.ops.philox import Stream
-from wirebound.wiring import Wiring
+from wirebound.wiring import Wiring, foreign
 
 SHARE = 1000  # one in so many connections is replaced
 BATCH = 32
@@ -49,6 +49,7 @@ class Rewired:
         native = library.load()
         assert native is not None
         wiring, one = self.wiring, ctypes.c_int64 * 1
+        foreign.go_alone(wiring)  # a copy whose arrays move without its knowing
         moved = [wiring.theta, *(tensor for tensor, _ in self.riders)]
         riders = (structs.Rider * len(moved))()
         for rider, tensor in zip(riders, moved, strict=True):

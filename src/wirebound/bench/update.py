@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 from collections.abc import Callable
 
 import torch
@@ -40,7 +41,7 @@ class Numbers:
             self.theta,
             self.grad,
             Rule(Kind.ADAM, lr=_LR),
-            self.state,
+            dataclasses.replace(self.state, clock=self.steps),
             [Walk(0, self.theta.numel(), shrink, noise)],
             seed=1,
             stream=Stream.NOISE,

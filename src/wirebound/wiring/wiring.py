@@ -498,6 +498,8 @@ class Wiring(nn.Module):
 
     def changed(self, before: list[int], born: Sequence[int], died: Sequence[int]) -> None:
         """So many connections of each layer were born and died, by a kernel that leaves a valid wiring."""
+        if self.kinship is not None:
+            foreign.go_alone(self)  # a copy that moves by itself is no copy any more
         moved, bounds = 0, [0]
         for start, new, gone in zip(before[1:], born, died, strict=True):
             moved += new - gone
