@@ -81,7 +81,7 @@ def test_state_of_another_method_is_refused(tmp_path):
     model = small()
     method = METHODS["pieces"](model, OPTIMIZERS["adam"](model.parameters()))
     state = method.state_dict()
-    assert set(state) == {"steps", "born", "signs"}
+    assert set(state) == {"steps", "born", "signs", "updates"}
     with pytest.raises(ValueError, match=r"'signs' of \[\] connections, but the method keeps \[86\]"):
         method.load_state_dict({"steps": 1, "born": state["born"]})
     wb.save(tmp_path / "kept.safetensors", method=method)

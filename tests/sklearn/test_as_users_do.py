@@ -46,16 +46,13 @@ def test_data_frames():
         found.predict(X[X.columns[::-1]])
 
 
-_SHARED = "two threads fill the same native rule: the noise of one network is drawn with the numbers of the other"
-
-
 @pytest.mark.parametrize(
     ("methods", "weighted"),
     [
         (("deep-r", "deep-r"), False),
         (("deep-r", "fixed"), True),
         (("dense", "dense"), False),
-        pytest.param(("constant-rate", "constant-rate"), False, marks=pytest.mark.xfail(reason=_SHARED, strict=False)),
+        (("constant-rate", "constant-rate"), False),
     ],
 )
 def test_fits_in_threads_are_those_of_one_after_another(digits, busy_threads, methods, weighted):

@@ -138,7 +138,7 @@ class Evolve(WiringMethod):
             wiring.watch = {} if wanted else None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        super().__setstate__(state)
         self._watch()  # copied wirings leave out what theirs was watched for
 
     def zero_grad(self) -> None:
