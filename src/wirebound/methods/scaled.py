@@ -10,7 +10,6 @@ import torch
 from torch import optim
 
 
-@torch.no_grad()
 def unscale_(optimizer: optim.Optimizer) -> bool:
     """Divide all gradients by the scale that the optimiser was given, if any; False if this step is to be left out."""
     scale = getattr(optimizer, "grad_scale", None)
@@ -21,8 +20,9 @@ def unscale_(optimizer: optim.Optimizer) -> bool:
     optimizer.grad_scale = optimizer.found_inf = None  # type: ignore[attr-defined]
     if found is not None and float(found):
         return False
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if scale is not None and parameter.grad is not None:
-                parameter.grad.div_(scale.to(parameter.grad.device))
+    with torch.no_grad():
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if scale is not None and parameter.grad is not None:
+                    parameter.grad.div_(scale.to(parameter.grad.device))
     return True

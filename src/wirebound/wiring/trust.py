@@ -30,12 +30,17 @@ class IndexKey(NamedTuple):
     colptr_version: int
 
     @staticmethod
-    def of(code: Tensor, colptr: Tensor) -> IndexKey | None:
+    def of(code: Tensor, colptr: Tensor, before: IndexKey | None = None) -> IndexKey | None:
         """None where torch does not count how often they are written, or another process may write them: then they are
-        checked in every use."""
-        if code.is_inference() or colptr.is_inference() or code.is_shared() or colptr.is_shared():
+        checked in every use. ``before``: an earlier key; asking whether memory is shared takes longer than a small step,
+        and memory that was not stays so."""
+        if code.is_inference() or colptr.is_inference():
             return None
-        return IndexKey(code, colptr, code.data_ptr(), colptr.data_ptr(), code._version, colptr._version)
+        at = (code.data_ptr(), colptr.data_ptr())
+        known = before is not None and at == (before.code_at, before.colptr_at)
+        if not known and (code.is_shared() or colptr.is_shared()):
+            return None
+        return IndexKey(code, colptr, *at, code._version, colptr._version)
 
     def holds(self, code: Tensor | None, colptr: Tensor | None) -> bool:
         """Whether these are the same arrays, unchanged."""

@@ -34,7 +34,10 @@ from wirebound.wiring.rates import LayerRates
 from wirebound.wiring.trust import IndexKey, theta_fault, version_of
 
 T = TypeVar("T")
-_DERIVED = ("_trusted", "_bounds", "_indices", "_seen", "_split", "_origin", "_said_dormant", "kinship", "alone")
+_DERIVED = (
+    *("_trusted", "_trusted_before", "_bounds", "_indices", "_seen", "_split", "_origin", "_said_dormant"),
+    *("kinship", "alone"),
+)
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ class Wiring(nn.Module):
     claim: object | None = None  # the mark of the method that steps it; a later method puts its own
     # What is derived from the arrays, for as long as they stay the same (``forget``).
     _trusted: IndexKey | None  # which arrays were last checked
+    _trusted_before: IndexKey | None  # the same, while they are being changed
     _bounds: list[int]  # where layers start in them
     _indices: dict[int, LayerIndex]
     _seen: tuple[Tensor | None, int]  # which θ was last checked
@@ -328,7 +332,7 @@ class Wiring(nn.Module):
         key = (theta.data_ptr(), version_of(theta), theta.requires_grad, torch.is_grad_enabled())
         split = self._split
         if split is None or split[0] is not theta or split[1] != key:
-            split = self._split = (theta, key, self._as_weights(theta).split(self.layer_places))
+            split = self.__dict__["_split"] = (theta, key, self._as_weights(theta).split(self.layer_places))
         return split[2][part].detach() if self.is_frozen(part) else split[2][part]
 
     def readable_theta(self) -> Tensor:
@@ -346,7 +350,7 @@ class Wiring(nn.Module):
         if fault:
             raise WiringError(f"{self._names()}: {fault}")
         assert theta is not None
-        self._seen = (theta, theta.data_ptr())
+        self.__dict__["_seen"] = (theta, theta.data_ptr())
 
     def _as_weights(self, theta: Tensor) -> Tensor:
         """On the CPU, θ itself: whoever reads it looks for θ < 0. Elsewhere looking would wait for the device."""
@@ -492,8 +496,8 @@ class Wiring(nn.Module):
         arrays that are looked at again, not a memory of how they were.
         """
         before = self.bounds
-        self._trusted = None
-        self._split = None
+        # nn.Module takes longer to set an attribute than a small step takes.
+        self.__dict__.update(_trusted=None, _trusted_before=self._trusted, _split=None)
         return before
 
     def changed(self, before: list[int], born: Sequence[int], died: Sequence[int]) -> None:
@@ -504,9 +508,7 @@ class Wiring(nn.Module):
         for start, new, gone in zip(before[1:], born, died, strict=True):
             moved += new - gone
             bounds.append(start + moved)
-        self._indices = {}
-        self._bounds = bounds
-        self._trusted = IndexKey.of(self.code, self.colptr)
+        self.__dict__.update(_indices={}, _bounds=bounds, _trusted=IndexKey.of(self.code, self.colptr, self._trusted_before))
 
     def keep_empty_places_(self) -> Tensor:
         """From now on note which places hold a connection, at first all; the mask, for a method to change."""
@@ -537,6 +539,7 @@ class Wiring(nn.Module):
     def forget(self) -> None:
         """Drop what was derived from the arrays: the next use looks at them again."""
         self._trusted = None
+        self._trusted_before = None
         self._bounds = []
         self._indices = {}
         self._seen = (None, 0)
