@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../../csrc/wirebound.h"
+#include "checks.h"
 
 namespace {
 

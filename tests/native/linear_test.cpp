@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../../csrc/wirebound.h"
+#include "checks.h"
 
 namespace {
 
