@@ -64,6 +64,24 @@ def test_a_gradient_that_is_not_finite_leaves_everything_as_it_was(model, method
     wb.wirings(model)[0].check()
 
 
+@pytest.mark.parametrize("lr", [-0.1, float("nan"), float("inf")])
+@pytest.mark.parametrize("method", ["deep-r", "constant-rate", "set"])
+def test_a_learning_rate_that_is_none_leaves_everything_as_it_was(model, method, lr):
+    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    rewiring = METHODS[method](model, optimizer)
+    _backward(model)
+    rewiring.step()
+    _backward(model)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    before = _snapshot(model, optimizer, rewiring)
+    with pytest.raises(ValueError, match=r"lr \(=.*must be a finite number >= 0"):
+        rewiring.step()
+    after = _snapshot(model, optimizer, rewiring)
+    assert all(torch.equal(a, b) for a, b in zip(before[0], after[0], strict=True))
+    assert before[1] == after[1] == 1
+
+
 def test_active_is_counted_not_assumed(model, implementation):
     rewiring = wb.DeepR(model, torch.optim.SGD(model.parameters(), lr=0.1), l1=1e-3)
     (wiring,) = wb.wirings(model)

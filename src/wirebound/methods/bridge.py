@@ -89,10 +89,13 @@ class Bridge:
             raise ValueError(f"lr (={lr}) must be a finite number >= 0")
         return lr
 
+    def require_rates(self) -> None:
+        """Refuse a learning rate that is none, before anything is moved or counted."""
+        for wiring in self.wirings:
+            self.lr(self.group(wiring))
+
     def step_torch(self, step: int) -> None:
         """torch's own step, the method's number ``step``: for all parameters, or for all but θ where we compute the rule."""
-        for wiring in self.wirings:
-            self.lr(self.group(wiring))  # before anything has moved
         if self.kind is Kind.NONE:
             self._step_all(step)
             return

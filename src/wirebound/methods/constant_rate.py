@@ -115,6 +115,7 @@ class ConstantRate(HasHighest, WiringMethod):
         if not self.may_step():
             return self.no_step()
         require_finite(self.wirings, self.steps + 1)
+        self.bridge.require_rates()
         self.steps += 1
         try:
             return self._step()

@@ -169,6 +169,7 @@ class DeepR(WiringMethod):
         if not self.may_step():
             return self.no_step()
         require_finite(self.wirings, self.steps + 1)
+        self.bridge.require_rates()
         self.steps += 1
         try:
             return self._step()

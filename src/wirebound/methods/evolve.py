@@ -153,6 +153,7 @@ class Evolve(WiringMethod):
             return self.no_step()
         step = self.steps + 1
         require_finite(self.wirings, step)
+        self.bridge.require_rates()
         try:
             return self._step(step)
         except BaseException:  # an interrupt where an optimiser of torch moves θ

@@ -183,6 +183,7 @@ class SoftDeepR(MatrixMethod):
         if not unscale_(self.optimizer):
             return self.report(self.layer_active(), [0] * len(self.matrices))
         require_finite(self.matrices, self.steps + 1)
+        self.bridge.require_rates()
         self.steps += 1
         for matrix, active in zip(self.matrices, self.active, strict=True):
             if matrix.grad is not None:
