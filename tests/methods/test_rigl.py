@@ -142,3 +142,12 @@ def test_a_large_layer_never_has_a_dense_gradient():
     assert (active, active_then, rewired, rewired_then) == (20_000, 20_000, 0, 6_000)
     assert peak - before < 100e6, (before, peak)
     assert peak < 600e6
+
+
+def test_an_interrupt_while_wirings_are_told_to_watch_is_made_good():
+    model = wb.sparsify(nn.Sequential(nn.Linear(12, 9), nn.ReLU(), nn.Linear(9, 4)), connectivity=0.5, scope="layer")
+    rigl = wb.RigL(model, torch.optim.SGD(model.parameters(), lr=0.1), every=1)
+    wb.wirings(model)[1].watch = None  # as if Ctrl-C had come after the first
+    rigl.zero_grad()
+    model(torch.randn(5, 12)).square().sum().backward()
+    assert rigl.step().rewired > 0

@@ -133,9 +133,12 @@ class Evolve(WiringMethod):
 
     def _watch(self) -> None:
         """Watch the next backward pass if its gradients are to decide what grows."""
-        wanted = getattr(self.grow, "needs_gradient", False) and self.when.share(self._steps + 1) > 0
+        wanted = self._next_grows_by_gradient()
         for wiring in self.wirings:
             wiring.watch = {} if wanted else None
+
+    def _next_grows_by_gradient(self) -> bool:
+        return getattr(self.grow, "needs_gradient", False) and self.when.share(self._steps + 1) > 0
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -144,6 +147,8 @@ class Evolve(WiringMethod):
     def zero_grad(self) -> None:
         super().zero_grad()
         for wiring in self.wirings:  # gradients that are dropped must not count in what grows either
+            if wiring.watch is None and self._next_grows_by_gradient():
+                wiring.watch = {}  # an interrupt came between two wirings
             for sources in (wiring.watch or {}).values():
                 sources.clear()
 
