@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,7 @@ class _Activated:
         return ACTIVATIONS[self.activation].numpy(y, self.alpha)
 
 
-class _Windowed:
+class _Windowed(ABC):
     """What looks at windows of its input."""
 
     name: str
@@ -45,8 +46,8 @@ class _Windowed:
         return self.size
 
     @property
-    def known_window(self) -> Window:
-        raise NotImplementedError
+    @abstractmethod
+    def known_window(self) -> Window: ...
 
     @property
     def out_size(self) -> tuple[int, int]:
