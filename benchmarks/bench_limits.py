@@ -2,7 +2,7 @@
 
 import sys
 
-from wirebound.cli import main
+from wirebound_lab.cli import main
 
 if __name__ == "__main__":
     sys.exit(main(["bench", "--only", "limits", *sys.argv[1:]]))

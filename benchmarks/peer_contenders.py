@@ -176,7 +176,7 @@ def ours(kind: str) -> Contender:
     rewiring = wb.DeepR(model, optimizer, l1=L1, temperature=temperature, newborns="share")
     return Contender(
         "wirebound (DEEP R)", model, rewiring.step, optimizer, lambda: sum(w.active for w in wb.wirings(model)),
-        list(rewiring.bridge.born),
+        list(rewiring.adapter.born),
     )  # fmt: skip
 
 

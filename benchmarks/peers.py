@@ -24,10 +24,10 @@ from peer_contenders import ALL, BUDGET, L1, LR, SIZES, Contender, deep_rewire, 
 from torch import Tensor
 
 import wirebound as wb
-from wirebound import data as datasets
-from wirebound.bench import machine
-from wirebound.bench.text import seconds as show_seconds
-from wirebound.bench.timing import race, threads
+from wirebound_lab import data as datasets
+from wirebound_lab.bench import machine
+from wirebound_lab.bench.text import seconds as show_seconds
+from wirebound_lab.bench.timing import race, threads
 
 BATCHES = (10, 32)
 STEPS = 300  # in which active connections are counted, and after which bytes are

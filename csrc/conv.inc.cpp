@@ -19,21 +19,21 @@
 
 template <class T>
 static int guarded_conv_forward(const wb_conv* conv, const T* x, T* y, int64_t connections, const int64_t* colptr,
-                                const int32_t* code, const T* theta, int bound, const T* bias, int threads) {
+                                const int32_t* packed_rows, const T* theta, int bound, const T* bias, int threads) {
     const ConvShape shape(*conv);
-    const Layer<T> layer{shape.columns(), shape.out_channels, colptr, code, theta};
+    const Layer<T> layer{shape.columns(), shape.out_channels, colptr, packed_rows, theta};
     if (const int fault = layer_fault(layer, connections, bound)) return fault;
-    conv_forward(conv, x, y, colptr, code, theta, bias, threads);
+    conv_forward(conv, x, y, colptr, packed_rows, theta, bias, threads);
     return WB_FINE;
 }
 
 template <class T>
 static int guarded_conv_backward(const wb_conv* conv, const T* x, const T* dy, T* dx, T* dtheta, int64_t connections,
-                                 const int64_t* colptr, const int32_t* code, const T* theta, int threads) {
+                                 const int64_t* colptr, const int32_t* packed_rows, const T* theta, int threads) {
     const ConvShape shape(*conv);
-    const Layer<T> layer{shape.columns(), shape.out_channels, colptr, code, theta};
+    const Layer<T> layer{shape.columns(), shape.out_channels, colptr, packed_rows, theta};
     if (const int fault = layer_fault(layer, connections, 0)) return fault;
-    conv_backward(conv, x, dy, dx, dtheta, colptr, code, theta, threads);
+    conv_backward(conv, x, dy, dx, dtheta, colptr, packed_rows, theta, threads);
     return WB_FINE;
 }
 

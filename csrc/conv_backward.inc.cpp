@@ -19,9 +19,9 @@ static ConvPlan<T> inward_plan(const ConvShape& shape, const ConvPanel& panel, c
 
 template <class T>
 static void conv_backward(const wb_conv* conv, const T* x, const T* dy, T* dx, T* dtheta, const int64_t* colptr,
-                          const int32_t* code, const T* theta, int threads) {
+                          const int32_t* packed_rows, const T* theta, int threads) {
     const ConvShape shape(*conv);
-    const Layer<T> layer{shape.columns(), shape.out_channels, colptr, code, theta};
+    const Layer<T> layer{shape.columns(), shape.out_channels, colptr, packed_rows, theta};
     const int64_t connections = layer.connections();
     if (dtheta != nullptr) std::fill(dtheta, dtheta + connections, T(0));
     if (shape.batch <= 0 || (dx == nullptr && (dtheta == nullptr || connections == 0))) return;

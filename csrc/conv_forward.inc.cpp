@@ -72,10 +72,10 @@ static void gather_bands(const ConvPlan<T>& plan, const Tiling& tiling, const T*
 }
 
 template <class T>
-static void conv_forward(const wb_conv* conv, const T* x, T* y, const int64_t* colptr, const int32_t* code,
+static void conv_forward(const wb_conv* conv, const T* x, T* y, const int64_t* colptr, const int32_t* packed_rows,
                          const T* theta, const T* bias, int threads) {
     const ConvShape shape(*conv);
-    const Layer<T> layer{shape.columns(), shape.out_channels, colptr, code, theta};
+    const Layer<T> layer{shape.columns(), shape.out_channels, colptr, packed_rows, theta};
     if (shape.batch <= 0 || shape.out_image() <= 0) return;
     if (conv_work(shape, layer) < kParallelWork) threads = 1;
     const Tiling tiling = make_tiling<T>(shape.y.out, shape.x.out * shape.images);

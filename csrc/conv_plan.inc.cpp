@@ -53,9 +53,9 @@ WB_INLINE void each_connection(const ConvShape& shape, const Layer<T>& layer, Co
         const int64_t place = column % places;
         const auto visit = column_of(column / places, place / shape.x.kernel, place % shape.x.kernel);
         if constexpr (Reverse) {
-            for (int64_t k = end; k-- > begin;) visit(k, row_of(layer.code[k]));
+            for (int64_t k = end; k-- > begin;) visit(k, row_of(layer.packed_rows[k]));
         } else {
-            for (int64_t k = begin; k < end; ++k) visit(k, row_of(layer.code[k]));
+            for (int64_t k = begin; k < end; ++k) visit(k, row_of(layer.packed_rows[k]));
         }
     }
 }
@@ -124,7 +124,7 @@ static void fill_plan(const ConvShape& shape, const Layer<T>& layer, const Way& 
         return [&, place](int64_t k, int64_t row) {
             const auto [cell, offset] = place(row);
             plan.entries[plan.cells[cell + 1]++] = {static_cast<int32_t>(offset),
-                                                    with_sign(layer.theta[k], layer.code[k])};
+                                                    with_sign(layer.theta[k], layer.packed_rows[k])};
         };
     });
 }
@@ -136,7 +136,7 @@ static void scatter_sums(const ConvShape& shape, const Layer<T>& layer, const Wa
     each_connection<true>(shape, layer, [&](int64_t channel, int64_t ky, int64_t kx) {
         const auto place = way.column(channel, ky, kx);
         return [&, place](int64_t k, int64_t row) {
-            dtheta[k] = with_sign(sums[--plan.cells[place(row).first + 1]], layer.code[k]);
+            dtheta[k] = with_sign(sums[--plan.cells[place(row).first + 1]], layer.packed_rows[k]);
         };
     });
 }

@@ -60,17 +60,17 @@ const char* wb_isa(void) { return table().isa; }
 
 #define WB_LINEAR(T, name)                                                                                            \
     int wb_linear_forward_##name(const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t batch, int64_t n_in,   \
-                                 int64_t n_out, int64_t connections, const int64_t* colptr, const int32_t* code,      \
+                                 int64_t n_out, int64_t connections, const int64_t* colptr, const int32_t* packed_rows,      \
                                  const T* theta, int bound, const T* bias, int threads) {                             \
         return call(table().linear_forward_##name, x, x_stride, y, y_stride, batch, n_in, n_out, connections, colptr, \
-                    code, theta, bound, bias, threads);                                                               \
+                    packed_rows, theta, bound, bias, threads);                                                               \
     }                                                                                                                 \
     int wb_linear_backward_##name(const T* x, int64_t x_stride, const T* dy, int64_t dy_stride, T* dx,                \
                                   int64_t dx_stride, T* dtheta, int64_t batch, int64_t n_in, int64_t n_out,           \
-                                  int64_t connections, const int64_t* colptr, const int32_t* code, const T* theta,    \
+                                  int64_t connections, const int64_t* colptr, const int32_t* packed_rows, const T* theta,    \
                                   int threads) {                                                                      \
         return call(table().linear_backward_##name, x, x_stride, dy, dy_stride, dx, dx_stride, dtheta, batch, n_in,   \
-                    n_out, connections, colptr, code, theta, threads);                                                \
+                    n_out, connections, colptr, packed_rows, theta, threads);                                                \
     }
 WB_LINEAR(float, f32)
 WB_LINEAR(double, f64)
@@ -80,12 +80,12 @@ WB_LINEAR(double, f64)
 
 #define WB_CONV(T, name)                                                                                              \
     int wb_conv_forward_##name(const wb_conv* conv, const T* x, T* y, int64_t connections, const int64_t* colptr,     \
-                               const int32_t* code, const T* theta, int bound, const T* bias, int threads) {          \
-        return call(table().conv_forward_##name, conv, x, y, connections, colptr, code, theta, bound, bias, threads); \
+                               const int32_t* packed_rows, const T* theta, int bound, const T* bias, int threads) {          \
+        return call(table().conv_forward_##name, conv, x, y, connections, colptr, packed_rows, theta, bound, bias, threads); \
     }                                                                                                                 \
     int wb_conv_backward_##name(const wb_conv* conv, const T* x, const T* dy, T* dx, T* dtheta, int64_t connections,  \
-                                const int64_t* colptr, const int32_t* code, const T* theta, int threads) {            \
-        return call(table().conv_backward_##name, conv, x, dy, dx, dtheta, connections, colptr, code, theta, threads);\
+                                const int64_t* colptr, const int32_t* packed_rows, const T* theta, int threads) {            \
+        return call(table().conv_backward_##name, conv, x, dy, dx, dtheta, connections, colptr, packed_rows, theta, threads);\
     }
 WB_CONV(float, f32)
 WB_CONV(double, f64)
@@ -113,10 +113,10 @@ int wb_sample_sorted(int64_t n, int64_t k, uint64_t seed, uint32_t stream, uint6
 
 #define WB_UPDATE(T, name)                                                                                            \
     int64_t wb_update_##name(const wb_rule* rule, int64_t n, T* theta, const T* gradient, T* moment1, T* moment2,     \
-                             T* moment2_max, const int32_t* born, const wb_walk* walks, int64_t n_walks,              \
+                             T* moment2_max, const int32_t* born, const wb_drift_and_noise* drifts, int64_t n_drifts,              \
                              int64_t* dead, int64_t capacity, int threads) {                                          \
-        return call(table().update_##name, rule, n, theta, gradient, moment1, moment2, moment2_max, born, walks,      \
-                    n_walks, dead, capacity, threads);                                                                \
+        return call(table().update_##name, rule, n, theta, gradient, moment1, moment2, moment2_max, born, drifts,      \
+                    n_drifts, dead, capacity, threads);                                                                \
     }                                                                                                                 \
     int64_t wb_dead_##name(const T* theta, int64_t n, int64_t* dead, int64_t capacity) {                              \
         return table().dead_##name(theta, n, dead, capacity);                                                         \
@@ -129,16 +129,16 @@ WB_UPDATE(double, f64)
 // ---- rewire --------------------------------------------------------------------------------------------------------
 
 int64_t wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out, int64_t* colptr,
-                  int32_t* code, const wb_rider* riders, int64_t n_riders, const int64_t* dead, int64_t n_dead,
+                  int32_t* packed_rows, const wb_carried* carried, int64_t n_carried, const int64_t* dead, int64_t n_dead,
                   uint64_t seed, int32_t wiring_index, int64_t step, const double* shares, int64_t* born,
                   int64_t* died, int threads) {
-    return call(table().rewire, budget, layers, n_in, n_out, colptr, code, riders, n_riders, dead, n_dead, seed,
+    return call(table().rewire, budget, layers, n_in, n_out, colptr, packed_rows, carried, n_carried, dead, n_dead, seed,
                 wiring_index, step, shares, born, died, threads);
 }
 
 int wb_wiring_is_good(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out, const int64_t* colptr,
-                      const int32_t* code) {
-    return table().wiring_is_good(budget, layers, n_in, n_out, colptr, code);
+                      const int32_t* packed_rows) {
+    return table().wiring_is_good(budget, layers, n_in, n_out, colptr, packed_rows);
 }
 
 // ---- step ----------------------------------------------------------------------------------------------------------

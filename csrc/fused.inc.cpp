@@ -41,7 +41,7 @@ struct FusedWiring {
     std::vector<int32_t> columns;  // of each connection; empty if no layer is thin
     std::vector<uint8_t> is_thin;
     std::vector<int64_t> first_column;
-    std::vector<wb_rider> riders;
+    std::vector<wb_carried> carried;
     Dead dead;
     RewireScratch scratch;
 };
@@ -103,7 +103,7 @@ private:
             write_columns(spec.colptr, column, wiring.columns.data());
         }
         for (float* array : {spec.theta, spec.moment1, spec.moment2, spec.moment2_max})
-            if (array) wiring.riders.push_back(wb_rider{array, 4, 0});
+            if (array) wiring.carried.push_back(wb_carried{array, 4, 0});
         wirings_.push_back(std::move(wiring));
     }
 
@@ -112,7 +112,7 @@ private:
         const wb_fused_wiring& spec = *wiring.spec;
         const size_t part = static_cast<size_t>(layer.part);
         const int64_t column = wiring.first_column[part], *colptr = spec.colptr + column, first = colptr[0];
-        return SparsePart{layer.n_in, layer.n_out, colptr[layer.n_in] - first, colptr, spec.code + first,
+        return SparsePart{layer.n_in, layer.n_out, colptr[layer.n_in] - first, colptr, spec.packed_rows + first,
                           spec.theta + first, wiring.is_thin[part] ? wiring.columns.data() + first : nullptr,
                           static_cast<int32_t>(column), wiring.gradient.get() + first};
     }
@@ -231,22 +231,22 @@ private:
         wiring.dead.clear();
         bool not_finite = false;
         for (int64_t i = 0; i < spec.layers; ++i) {
-            const int64_t column = wiring.first_column[static_cast<size_t>(i)], walk = s * spec.walk_stride + i;
+            const int64_t column = wiring.first_column[static_cast<size_t>(i)], drift = s * spec.drift_stride + i;
             not_finite |= update_range<float>(rule, arrays, table, spec.colptr[column], spec.colptr[column + spec.n_in[i]],
-                                              spec.shrink ? spec.shrink[walk] : 0.0,
-                                              spec.noise_std ? spec.noise_std[walk] : 0.0, wiring.dead);
+                                              spec.shrink ? spec.shrink[drift] : 0.0,
+                                              spec.noise_std ? spec.noise_std[drift] : 0.0, wiring.dead);
         }
         std::vector<int64_t>& counts = counts_;
         counts.assign(static_cast<size_t>(2 * spec.layers), 0);
         if (wiring.dead.count > 0 && !not_finite) {
-            if (spec.born) wiring.riders.push_back(wb_rider{spec.born, 4, rule.clock});
-            const RewireTask task{spec.budget, spec.layers, spec.n_in, spec.n_out, spec.colptr, spec.code,
-                                  wiring.riders.data(), static_cast<int64_t>(wiring.riders.size()),
+            if (spec.born) wiring.carried.push_back(wb_carried{spec.born, 4, rule.clock});
+            const RewireTask task{spec.budget, spec.layers, spec.n_in, spec.n_out, spec.colptr, spec.packed_rows,
+                                  wiring.carried.data(), static_cast<int64_t>(wiring.carried.size()),
                                   wiring.columns.empty() ? nullptr : wiring.columns.data(), spec.seed, spec.index,
                                   rule.step, spec.shares, most_listed(spec.budget)};
             rewire_wiring(task, wiring.dead.indices.data(), wiring.dead.count, counts.data(),
                           counts.data() + spec.layers, 1, wiring.scratch);
-            if (spec.born) wiring.riders.pop_back();
+            if (spec.born) wiring.carried.pop_back();
         }
         if (born) std::copy(counts.begin(), counts.begin() + spec.layers, born);
         return not_finite;
@@ -263,7 +263,7 @@ private:
 static int64_t fused_steps_f32(const wb_fused_run* run, int32_t* status) {
     for (int64_t i = 0; i < run->n_wirings; ++i) {
         const wb_fused_wiring& w = run->wirings[i];
-        if (!wiring_is_good(w.budget, w.layers, w.n_in, w.n_out, w.colptr, w.code)) return WB_BAD_INDEX;
+        if (!wiring_is_good(w.budget, w.layers, w.n_in, w.n_out, w.colptr, w.packed_rows)) return WB_BAD_INDEX;
     }
     return FusedStack(*run).train(status);
 }

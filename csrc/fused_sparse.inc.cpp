@@ -8,7 +8,7 @@
 struct SparsePart {
     int64_t n_in, n_out, connections;
     const int64_t* colptr;   // absolute, from the layer's first column
-    const int32_t* code;
+    const int32_t* packed_rows;
     const float* theta;
     const int32_t* columns;  // column of each connection among those of the wiring, or null: column by column
     int32_t first_column;
@@ -37,7 +37,7 @@ public:
         : base_(reinterpret_cast<uintptr_t>(panel) - static_cast<uintptr_t>(first) * kBytes) {}
     WB_INLINE float* operator[](uint32_t feature) const { return reinterpret_cast<float*>(base_ + feature * kBytes); }
     // Of a connection's row: see row_of.
-    WB_INLINE float* row(int32_t code) const { return (*this)[static_cast<uint32_t>(row_of(code))]; }
+    WB_INLINE float* row(int32_t packed_rows) const { return (*this)[static_cast<uint32_t>(row_of(packed_rows))]; }
 
 private:
     static constexpr uintptr_t kBytes = V * 32;
@@ -46,7 +46,7 @@ private:
 
 // sign * theta in every lane.
 WB_INLINE Floats8 splat_weight(const SparsePart& part, int64_t k) {
-    const Ints8 sign = (Ints8{} + part.code[k]) & INT32_MIN;
+    const Ints8 sign = (Ints8{} + part.packed_rows[k]) & INT32_MIN;
     return (Floats8)((Ints8)splat<float, 32>(part.theta[k]) ^ sign);
 }
 
@@ -57,7 +57,7 @@ static void forward_thin(const SparsePart part, Range range, const float* x, flo
     const PanelAt<V> inputs(x, part.first_column), outputs(y, 0);
     for (int64_t k = range.begin; k < range.end; ++k) {
         const float* from = inputs[static_cast<uint32_t>(part.columns[k])];
-        float* to = outputs.row(part.code[k]);
+        float* to = outputs.row(part.packed_rows[k]);
         const Floats8 weight = splat_weight(part, k);
         Floats8 sum[V];
         for (int v = 0; v < V; ++v) sum[v] = load<float, 32>(to + 8 * v) + weight * load<float, 32>(from + 8 * v);
@@ -78,7 +78,7 @@ static void backward_thin(const SparsePart part, Range range, const float* x, co
     const auto one = [&](int64_t k) __attribute__((always_inline)) {
         const int32_t column = part.columns[k];
         const float *from = inputs[static_cast<uint32_t>(column)];
-        const float *d = slopes.row(part.code[k]);
+        const float *d = slopes.row(part.packed_rows[k]);
         Floats8 sum{}, slope[V];
         for (int v = 0; v < V; ++v) {
             slope[v] = load<float, 32>(d + 8 * v);
@@ -102,11 +102,11 @@ static void backward_thin(const SparsePart part, Range range, const float* x, co
         Floats8 sums[8];
 #pragma GCC unroll 8
         for (int j = 0; j < 8; ++j) sums[j] = one(k + j);
-        const Ints8 sign = load<int32_t, 32>(part.code + k) & INT32_MIN;
+        const Ints8 sign = load<int32_t, 32>(part.packed_rows + k) & INT32_MIN;
         const Floats8 signed_sums = (Floats8)((Ints8)sum_lanes(sums) ^ sign);
         store<float, 32>(part.gradient + k, load<float, 32>(part.gradient + k) + signed_sums);
     }
-    for (; k < range.end; ++k) part.gradient[k] += with_sign(sum_lanes(one(k)), part.code[k]);
+    for (; k < range.end; ++k) part.gradient[k] += with_sign(sum_lanes(one(k)), part.packed_rows[k]);
 }
 
 template <int V>
@@ -116,8 +116,8 @@ static void forward_thick(const SparsePart& part, const float* x, float* y) {
         load_row<V>(x, c, samples);
         const int64_t end = part.colptr[c + 1] - part.colptr[0];
         for (int64_t k = part.colptr[c] - part.colptr[0]; k < end; ++k) {
-            const float weight = with_sign(part.theta[k], part.code[k]);
-            float* to = y + row_of(part.code[k]) * V * 8;
+            const float weight = with_sign(part.theta[k], part.packed_rows[k]);
+            float* to = y + row_of(part.packed_rows[k]) * V * 8;
             for (int v = 0; v < V; ++v) store<float, 32>(to + 8 * v, load<float, 32>(to + 8 * v) + weight * samples[v]);
         }
     }
@@ -130,10 +130,10 @@ static void backward_thick(const SparsePart& part, const float* x, const float* 
         load_row<V>(x, c, samples);
         const int64_t end = part.colptr[c + 1] - part.colptr[0];
         const auto one = [&](int64_t k) {
-            const float weight = with_sign(part.theta[k], part.code[k]);
+            const float weight = with_sign(part.theta[k], part.packed_rows[k]);
             Floats8 sum{};
             for (int v = 0; v < V; ++v) {
-                const Floats8 d = load<float, 32>(dy + (row_of(part.code[k]) * V + v) * 8);
+                const Floats8 d = load<float, 32>(dy + (row_of(part.packed_rows[k]) * V + v) * 8);
                 sum += d * samples[v];
                 if constexpr (Dx) total[v] += weight * d;
             }
@@ -143,11 +143,11 @@ static void backward_thick(const SparsePart& part, const float* x, const float* 
         for (; k + 8 <= end; k += 8) {
             Floats8 sums[8];
             for (int i = 0; i < 8; ++i) sums[i] = one(k + i);
-            const Ints8 sign = load<int32_t, 32>(part.code + k) & INT32_MIN;
+            const Ints8 sign = load<int32_t, 32>(part.packed_rows + k) & INT32_MIN;
             const Floats8 signed_sums = (Floats8)((Ints8)sum_lanes(sums) ^ sign);
             store<float, 32>(part.gradient + k, load<float, 32>(part.gradient + k) + signed_sums);
         }
-        for (; k < end; ++k) part.gradient[k] += with_sign(sum_lanes(one(k)), part.code[k]);
+        for (; k < end; ++k) part.gradient[k] += with_sign(sum_lanes(one(k)), part.packed_rows[k]);
         if constexpr (Dx) {
             for (int v = 0; v < V; ++v) store<float, 32>(dx + (c * V + v) * 8, total[v]);
         }

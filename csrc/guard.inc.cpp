@@ -1,4 +1,4 @@
-// Whether the kernels may work with a layer. They index memory by what colptr and code say, so both are looked through
+// Whether the kernels may work with a layer. They index memory by what colptr and packed_rows say, so both are looked through
 // before every pass: in the cache of what the pass reads next, a few hundredths of its time.
 
 // Column pointers that never fall and hold `connections`; rows inside of the layer that rise within each column.
@@ -11,10 +11,10 @@ static bool index_is_good(const Layer<T>& layer, int64_t connections) {
     if (falls || static_cast<uint64_t>(colptr[n_in]) - static_cast<uint64_t>(first) != static_cast<uint64_t>(connections))
         return false;
     if (connections == 0) return true;
-    const int32_t* code = layer.code;
-    int32_t highest = code[0] & INT32_MAX, not_rising = 0;
+    const int32_t* packed_rows = layer.packed_rows;
+    int32_t highest = packed_rows[0] & INT32_MAX, not_rising = 0;
     for (int64_t k = 1; k < connections; ++k) {
-        const int32_t row = code[k] & INT32_MAX, before = code[k - 1] & INT32_MAX;
+        const int32_t row = packed_rows[k] & INT32_MAX, before = packed_rows[k - 1] & INT32_MAX;
         highest = row > highest ? row : highest;
         not_rising += row <= before;
     }
@@ -22,19 +22,19 @@ static bool index_is_good(const Layer<T>& layer, int64_t connections) {
     for (int64_t c = 1; c < n_in; ++c) {
         const int64_t k = colptr[c] - first;
         if (colptr[c + 1] == colptr[c] || k == 0) continue;
-        not_rising -= (code[k] & INT32_MAX) <= (code[k - 1] & INT32_MAX);
+        not_rising -= (packed_rows[k] & INT32_MAX) <= (packed_rows[k - 1] & INT32_MAX);
     }
     return highest < layer.n_out && not_rising == 0;
 }
 
-// The same for all layers of a wiring of `budget` connections; code is that of the whole wiring.
+// The same for all layers of a wiring of `budget` connections; packed_rows is that of the whole wiring.
 [[maybe_unused]] static int wiring_is_good(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out,
-                                           const int64_t* colptr, const int32_t* code) {
+                                           const int64_t* colptr, const int32_t* packed_rows) {
     if (colptr[0] != 0) return 0;
     for (int64_t i = 0; i < layers; colptr += n_in[i], ++i) {
         const int64_t first = colptr[0], last = colptr[n_in[i]];
         if (first < 0 || last < first || last > budget) return 0;
-        if (!index_is_good(Layer<float>{n_in[i], n_out[i], colptr, code + first, nullptr}, last - first)) return 0;
+        if (!index_is_good(Layer<float>{n_in[i], n_out[i], colptr, packed_rows + first, nullptr}, last - first)) return 0;
     }
     return colptr[0] == budget;
 }

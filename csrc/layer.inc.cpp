@@ -5,32 +5,32 @@ template <class T>
 struct Layer {
     int64_t n_in, n_out;
     const int64_t* colptr;
-    const int32_t* code;
+    const int32_t* packed_rows;
     const T* theta;
 
     WB_INLINE int64_t begin(int64_t column) const { return colptr[column] - colptr[0]; }
     WB_INLINE int64_t connections() const { return n_in > 0 ? begin(n_in) : 0; }
 };
 
-WB_INLINE int64_t row_of(int32_t code) { return code & 0x7fffffff; }
+WB_INLINE int64_t row_of(int32_t packed_rows) { return packed_rows & 0x7fffffff; }
 
-// -value where the code's top bit is set.
-WB_INLINE float with_sign(float value, int32_t code) {
+// -value where the packed row's top bit is set.
+WB_INLINE float with_sign(float value, int32_t packed_rows) {
     int32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
-    bits ^= code & INT32_MIN;
+    bits ^= packed_rows & INT32_MIN;
     std::memcpy(&value, &bits, sizeof bits);
     return value;
 }
-WB_INLINE double with_sign(double value, int32_t code) {
+WB_INLINE double with_sign(double value, int32_t packed_rows) {
     int64_t bits;
     std::memcpy(&bits, &value, sizeof bits);
-    bits ^= static_cast<int64_t>(static_cast<uint64_t>(code & INT32_MIN) << 32);
+    bits ^= static_cast<int64_t>(static_cast<uint64_t>(packed_rows & INT32_MIN) << 32);
     std::memcpy(&value, &bits, sizeof bits);
     return value;
 }
 
-// The same for vectors; one code per lane.
+// The same for vectors; one packed row per lane.
 template <class T, int Bytes>
 WB_INLINE Vec<T, Bytes> with_signs(Vec<T, Bytes> values, Vec<int32_t, Bytes / sizeof(T) * 4> codes) {
     if constexpr (sizeof(T) == 4) return (Vec<T, Bytes>)((BitsVec<T, Bytes>)values ^ (codes & INT32_MIN));
@@ -78,10 +78,10 @@ WB_INLINE Access access_to(int64_t bytes, const int32_t* cursors) {
 // Where the row of a connection starts in a panel, in bytes. A panel without tiles is smaller than 4 GB, and a product of
 // 32 bits loses the sign's bit by itself.
 template <int PanelBytes, Access access>
-WB_INLINE uintptr_t row_bytes(int32_t code) {
+WB_INLINE uintptr_t row_bytes(int32_t packed_rows) {
     static_assert(PanelBytes % 2 == 0, "the top bit must be shifted out");
-    if constexpr (access == Access::tiled) return static_cast<uintptr_t>(row_of(code)) * PanelBytes;
-    else return static_cast<uint32_t>(code) * uint32_t{PanelBytes};
+    if constexpr (access == Access::tiled) return static_cast<uintptr_t>(row_of(packed_rows)) * PanelBytes;
+    else return static_cast<uint32_t>(packed_rows) * uint32_t{PanelBytes};
 }
 
 // For a block of columns, the connections [begin[c], stop[c]) that lie in the current tile of rows.
@@ -98,8 +98,8 @@ WB_INLINE void find_runs(const Layer<T>& layer, int64_t first, int64_t columns, 
     for (int64_t c = 0; c < columns; ++c) {
         const int64_t begin = layer.begin(first + c), end = layer.begin(first + c + 1);
         int64_t k = runs.begin[c] = begin + cursors[first + c];
-        for (; k < end && row_of(layer.code[k]) < end_row; ++k)
-            prefetch<PanelBytes>(panel + static_cast<uintptr_t>(row_of(layer.code[k])) * PanelBytes);
+        for (; k < end && row_of(layer.packed_rows[k]) < end_row; ++k)
+            prefetch<PanelBytes>(panel + static_cast<uintptr_t>(row_of(layer.packed_rows[k])) * PanelBytes);
         runs.stop[c] = k;
         cursors[first + c] = static_cast<int32_t>(k - begin);
     }

@@ -12,9 +12,9 @@ WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, 
     // A narrow panel has few chains of additions; connections in turn get their own, which keeps the adders busy.
     constexpr int chains = vectors >= 4 ? 1 : 4 / vectors;
     using V = Vec<T, Bytes>;
-    const int32_t* code = layer.code;
+    const int32_t* packed_rows = layer.packed_rows;
     const auto row_address = [&](int64_t k) __attribute__((always_inline)) {
-        return panel + row_bytes<PanelBytes, access>(code[k]);
+        return panel + row_bytes<PanelBytes, access>(packed_rows[k]);
     };
     V in[vectors], out[chains][vectors];
     for (int i = 0; i < vectors; ++i) {
@@ -35,7 +35,7 @@ WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, 
     };
     const auto connection = [&](int64_t k, V* to) __attribute__((always_inline)) {
         const T* dy = fetch(k);
-        const T weight = with_sign(layer.theta[k], code[k]);
+        const T weight = with_sign(layer.theta[k], packed_rows[k]);
         V product = {};
         for (int i = 0; i < vectors; ++i) add(weight, dy, i, i == 0, to, product);
         return product;
@@ -43,7 +43,7 @@ WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, 
     // Two connections in turns, half a row apart: an addition then seldom waits for the one before it.
     const auto pair = [&](int64_t k, V* product) __attribute__((always_inline)) {
         const T* dy[2] = {fetch(k), fetch(k + 1)};
-        const T weight[2] = {with_sign(layer.theta[k], code[k]), with_sign(layer.theta[k + 1], code[k + 1])};
+        const T weight[2] = {with_sign(layer.theta[k], packed_rows[k]), with_sign(layer.theta[k + 1], packed_rows[k + 1])};
 #pragma GCC unroll 16
         for (int turn = 0; turn < 2 * vectors; ++turn) {
             const int one = turn % 2, i = (turn / 2 + one * (vectors / 2)) % vectors;
@@ -60,7 +60,7 @@ WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, 
             for (int i = 0; i < 4; ++i) products[i] = connection(k + i, out[i % chains]);
         }
         if constexpr (Dtheta) {
-            Four<T> sums = with_signs<T, sizeof(Four<T>)>(sum_lanes<T, Bytes>(products), load<int32_t, 16>(code + k));
+            Four<T> sums = with_signs<T, sizeof(Four<T>)>(sum_lanes<T, Bytes>(products), load<int32_t, 16>(packed_rows + k));
             if (!start) sums += load<T, sizeof(Four<T>)>(dtheta + k);
             store<T, sizeof(Four<T>)>(dtheta + k, sums);
         }
@@ -75,7 +75,7 @@ WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, 
         if constexpr (Dtheta) {
             const Four<T> sums = sum_lanes<T, Bytes>(products);
             for (int i = 0; i < rest; ++i) {
-                const T value = with_sign(sums[i], code[k + i]);
+                const T value = with_sign(sums[i], packed_rows[k + i]);
                 dtheta[k + i] = start ? value : dtheta[k + i] + value;
             }
         }
@@ -173,10 +173,10 @@ static void backward_single(const Backward<T>& job) {
         const T value = job.x[column];
         T sum = 0;
         for (const int64_t end = layer.begin(column + 1); k < end; ++k) {
-            const int32_t code = layer.code[k];
-            const T dy = job.dy[row_of(code)];
-            sum += with_sign(layer.theta[k], code) * dy;
-            if (job.dtheta != nullptr) job.dtheta[k] = with_sign(value * dy, code);
+            const int32_t packed_rows = layer.packed_rows[k];
+            const T dy = job.dy[row_of(packed_rows)];
+            sum += with_sign(layer.theta[k], packed_rows) * dy;
+            if (job.dtheta != nullptr) job.dtheta[k] = with_sign(value * dy, packed_rows);
         }
         if (job.dx != nullptr) job.dx[column] = sum;
     }
@@ -205,8 +205,8 @@ static void cut_columns(const Layer<T>& layer, int64_t ranges, int64_t* first) {
 template <class T>
 static void linear_backward(const T* x, int64_t x_stride, const T* dy, int64_t dy_stride, T* dx, int64_t dx_stride,
                             T* dtheta, int64_t batch, int64_t n_in, int64_t n_out, const int64_t* colptr,
-                            const int32_t* code, const T* theta, int threads) {
-    Backward<T> job{{n_in, n_out, colptr, code, theta}, x, x_stride, dy, dy_stride, dx, dx_stride, dtheta, nullptr};
+                            const int32_t* packed_rows, const T* theta, int threads) {
+    Backward<T> job{{n_in, n_out, colptr, packed_rows, theta}, x, x_stride, dy, dy_stride, dx, dx_stride, dtheta, nullptr};
     const int64_t connections = job.layer.connections();
     if (batch <= 0 && dtheta != nullptr) std::fill(dtheta, dtheta + connections, T(0));
     if (batch <= 0 || n_in <= 0 || (dx == nullptr && dtheta == nullptr)) return;

@@ -9,9 +9,9 @@ WB_INLINE void scatter_column(const Layer<T>& layer, int64_t begin, int64_t end,
     constexpr int vectors = PanelBytes / Bytes;
     constexpr int lanes = Bytes / sizeof(T);
     using V = Vec<T, Bytes>;
-    const int32_t* code = layer.code;
+    const int32_t* packed_rows = layer.packed_rows;
     const auto row_address = [&](int64_t k) __attribute__((always_inline)) {
-        return panel + row_bytes<PanelBytes, access>(code[k]);
+        return panel + row_bytes<PanelBytes, access>(packed_rows[k]);
     };
     V in[vectors];
     for (int i = 0; i < vectors; ++i) in[i] = load<T, Bytes>(x + i * lanes);
@@ -19,7 +19,7 @@ WB_INLINE void scatter_column(const Layer<T>& layer, int64_t begin, int64_t end,
         T* y = reinterpret_cast<T*>(row_address(k));
         if constexpr (access == Access::prefetched)
             prefetch<PanelBytes>(row_address(std::min(k + kPrefetchAhead, last)));
-        const V weight = splat<T, Bytes>(with_sign(layer.theta[k], code[k]));
+        const V weight = splat<T, Bytes>(with_sign(layer.theta[k], packed_rows[k]));
         for (int i = 0; i < vectors; ++i) {
             // A separate multiplication and addition: on AMD's cores a fused one that ends in a store takes half as
             // long again, because its third operand and the store share a port.
@@ -103,7 +103,7 @@ static void forward_single(const Layer<T>& layer, const T* x, T* y, const T* bia
     for (int64_t column = 0; column < layer.n_in; ++column) {
         const T value = x[column];
         for (const int64_t end = layer.begin(column + 1); k < end; ++k)
-            y[row_of(layer.code[k])] += with_sign(layer.theta[k], layer.code[k]) * value;
+            y[row_of(layer.packed_rows[k])] += with_sign(layer.theta[k], layer.packed_rows[k]) * value;
     }
 }
 
@@ -126,9 +126,9 @@ static int64_t forward_width(int64_t batch, int64_t n_out, int threads) {
 
 template <class T>
 static void linear_forward(const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t batch, int64_t n_in,
-                           int64_t n_out, const int64_t* colptr, const int32_t* code, const T* theta, const T* bias,
+                           int64_t n_out, const int64_t* colptr, const int32_t* packed_rows, const T* theta, const T* bias,
                            int threads) {
-    const Layer<T> layer{n_in, n_out, colptr, code, theta};
+    const Layer<T> layer{n_in, n_out, colptr, packed_rows, theta};
     if (batch <= 0 || n_out <= 0) return;
     if (batch == 1) return forward_single(layer, x, y, bias);
     if ((layer.connections() + n_in + n_out) * batch < kParallelWork) threads = 1;

@@ -76,7 +76,7 @@ static void recurrent_backward(const wb_recurrent* task, const wb_recurrent_grad
             for (int64_t k = 0; k < size; ++k) total[k] += space[slot * size + k];
     }
     const auto give = [](const Layer<T>& layer, const T* from, void* to) {
-        for (int64_t k = 0; k < layer.connections(); ++k) static_cast<T*>(to)[k] = with_sign(from[k], layer.code[k]);
+        for (int64_t k = 0; k < layer.connections(); ++k) static_cast<T*>(to)[k] = with_sign(from[k], layer.packed_rows[k]);
     };
     give(matrices.ih, total, wanted.dtheta_ih);
     give(matrices.hh, total + of_ih, wanted.dtheta_hh);

@@ -43,10 +43,10 @@ private:
         for (int64_t column = 0; column < layer.n_in; ++column) {
             int64_t gate = 0, below = 0;  // rows of a column rise, and with them the gate
             for (int64_t k = layer.begin(column), end = layer.begin(column + 1); k < end; ++k) {
-                const int64_t row = row_of(layer.code[k]);
+                const int64_t row = row_of(layer.packed_rows[k]);
                 while (row >= below + hidden) below += hidden, ++gate;
                 const int64_t sum = kSums * (row - below) + (gate == 2 ? third : gate);
-                function(first_source + column, sum, with_sign(layer.theta[k], layer.code[k]));
+                function(first_source + column, sum, with_sign(layer.theta[k], layer.packed_rows[k]));
             }
         }
     }

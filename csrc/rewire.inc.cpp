@@ -19,7 +19,7 @@ struct Newborn {
     int64_t column;  // among the columns of all layers
     int64_t place;   // index, in the old order, of the connection that follows it
     int64_t target;  // index in the new order
-    int32_t code;
+    int32_t packed_rows;
 };
 
 struct Segment {
@@ -35,7 +35,7 @@ struct RewireScratch {
     std::vector<int64_t> keys, places;
     std::vector<int32_t> columns, change;
     std::vector<char> gathered;
-    std::vector<wb_rider> by_width[4];  // of 1, 2, 4 and 8 bytes an element
+    std::vector<wb_carried> by_width[4];  // of 1, 2, 4 and 8 bytes an element
     std::vector<uint64_t> marks;
 
     // To be called after a rewiring: memory that one step needed may be what others lack.
@@ -49,10 +49,10 @@ struct RewireTask {
     int64_t budget, layers;
     const int64_t *n_in, *n_out;
     int64_t* colptr;
-    int32_t* code;
-    const wb_rider* riders;
-    int64_t n_riders;
-    int32_t* columns;  // a rider that holds each connection's column, or null
+    int32_t* packed_rows;
+    const wb_carried* carried;
+    int64_t n_carried;
+    int32_t* columns;  // a moved that holds each connection's column, or null
     uint64_t seed;
     int32_t wiring_index;
     int64_t step;
@@ -139,7 +139,7 @@ static void place_newborns(const RewireTask& task, const RewireLayer& layer, con
     for (int64_t t = first; t < count; ++t) {
         if (t + kAhead < count) {
             const Newborn& next = scratch.newborns[static_cast<size_t>(t + kAhead)];
-            __builtin_prefetch(task.code + guess(next, task.colptr[next.column], task.colptr[next.column + 1] + 1));
+            __builtin_prefetch(task.packed_rows + guess(next, task.colptr[next.column], task.colptr[next.column + 1] + 1));
         }
         Newborn& newborn = scratch.newborns[static_cast<size_t>(t)];
         const int64_t rank = newborn.place;
@@ -152,7 +152,7 @@ static void place_newborns(const RewireTask& task, const RewireLayer& layer, con
             const int64_t gone = gallop(dead_before, dead_after, [&](int64_t i) { return dead[i] >= k; }) - dead_before;
             return k - begin - gone;
         };
-        const auto follows = [&](int64_t k) { return row_of(task.code[k]) - survivors_before(k) > rank; };
+        const auto follows = [&](int64_t k) { return row_of(task.packed_rows[k]) - survivors_before(k) > rank; };
         int64_t low = begin, high = end;
         if (begin < end) {
             const int64_t middle = guess(newborn, begin, end);
@@ -171,7 +171,7 @@ static void place_newborns(const RewireTask& task, const RewireLayer& layer, con
         }
         newborn.place = gallop(low, high, follows);
         const int64_t row = rank + survivors_before(newborn.place);
-        newborn.code = static_cast<int32_t>(row);
+        newborn.packed_rows = static_cast<int32_t>(row);
         scratch.positions.push_back(layer.first_position + (newborn.column - layer.first_column) * layer.n_out + row);
     }
 }
@@ -183,7 +183,7 @@ static void add_signs(const RewireTask& task, RewireScratch& scratch) {
         const int here = static_cast<int>(std::min<int64_t>(8, count - i));
         const unsigned negative = negative_signs8(task.seed, stream, scratch.positions.data() + i, here);
         for (int j = 0; j < here; ++j)
-            if (negative >> j & 1) scratch.newborns[static_cast<size_t>(i + j)].code |= INT32_MIN;
+            if (negative >> j & 1) scratch.newborns[static_cast<size_t>(i + j)].packed_rows |= INT32_MIN;
     }
 }
 
@@ -258,11 +258,11 @@ static void rewire_wiring(const RewireTask& task, const int64_t* dead, int64_t n
 }
 
 static int64_t rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out, int64_t* colptr,
-                      int32_t* code, const wb_rider* riders, int64_t n_riders, const int64_t* dead, int64_t n_dead,
+                      int32_t* packed_rows, const wb_carried* carried, int64_t n_carried, const int64_t* dead, int64_t n_dead,
                       uint64_t seed, int32_t wiring_index, int64_t step, const double* shares, int64_t* born,
                       int64_t* died, int threads) {
     static thread_local RewireScratch scratch;
-    const RewireTask task{budget, layers, n_in, n_out, colptr, code, riders, n_riders, nullptr, seed, wiring_index, step,
+    const RewireTask task{budget, layers, n_in, n_out, colptr, packed_rows, carried, n_carried, nullptr, seed, wiring_index, step,
                           shares, most_listed(budget)};
     rewire_wiring(task, dead, n_dead, born, died, threads, scratch);
     scratch.give_back_large();

@@ -70,14 +70,14 @@ static const Key* list_keys(const RewireTask& task, const int64_t* dead, int64_t
             const Key shift = static_cast<Key>(base + t);
             if constexpr (sizeof(Key) == 4) {
                 for (; k < stop && k + kLanes <= task.budget; k += kLanes) {
-                    const Vec<int32_t, 32> column = load<int32_t, 32>(columns + k), code = load<int32_t, 32>(task.code + k);
+                    const Vec<int32_t, 32> column = load<int32_t, 32>(columns + k), packed_rows = load<int32_t, 32>(task.packed_rows + k);
                     const Vec<int32_t, 32> count = {0, 1, 2, 3, 4, 5, 6, 7};
-                    store<int32_t, 32>(keys + k, column * height + (code & INT32_MAX) - count +
+                    store<int32_t, 32>(keys + k, column * height + (packed_rows & INT32_MAX) - count +
                                                      static_cast<int32_t>(shift - static_cast<Key>(k)));
                 }
             }
             for (; k < stop; ++k)
-                keys[k] = shift + static_cast<Key>(columns[k]) * height + static_cast<Key>(row_of(task.code[k])) -
+                keys[k] = shift + static_cast<Key>(columns[k]) * height + static_cast<Key>(row_of(task.packed_rows[k])) -
                           static_cast<Key>(k);
             k = stop;
             t += to_dead;
@@ -172,7 +172,7 @@ static void locate_newborns(const RewireTask& task, const int64_t* born, RewireS
             column += off;
             row -= off * layer.n_out;
             newborn.column = layer.first_column + column;
-            newborn.code = static_cast<int32_t>(row);
+            newborn.packed_rows = static_cast<int32_t>(row);
         }
     }
 }
@@ -191,7 +191,7 @@ static void recount_columns(const RewireTask& task, const int64_t* dead, int64_t
 // N arrays into a second memory and back, a vector at a time: a piece may be written over its end, because the next one
 // follows there. All arrays go through the pieces together, since most of the time is in where each piece ends.
 template <class Element, int N, class Value>
-static void gather_arrays(const wb_rider* riders, int64_t budget, RewireScratch& scratch, Value&& value) {
+static void gather_arrays(const wb_carried* carried, int64_t budget, RewireScratch& scratch, Value&& value) {
     constexpr int64_t kSize = static_cast<int64_t>(sizeof(Element));
     const int64_t bytes = budget * kSize, room = (bytes + 63) / 32 * 32;
     scratch.gathered.resize(static_cast<size_t>(N * room));
@@ -199,7 +199,7 @@ static void gather_arrays(const wb_rider* riders, int64_t budget, RewireScratch&
     const char* from[N];
     for (int i = 0; i < N; ++i) {
         to[i] = scratch.gathered.data() + i * room;
-        from[i] = static_cast<const char*>(riders[i].data);
+        from[i] = static_cast<const char*>(carried[i].data);
     }
     for (const Segment& piece : scratch.pieces) {
         const int64_t begin = piece.begin * kSize, end = piece.end * kSize, shift = piece.shift * kSize;
@@ -214,20 +214,20 @@ static void gather_arrays(const wb_rider* riders, int64_t budget, RewireScratch&
     for (int i = 0; i < N; ++i) {
         Element* elements = reinterpret_cast<Element*>(to[i]);
         for (const Newborn& newborn : scratch.newborns)
-            elements[newborn.target] = static_cast<Element>(value(newborn, riders[i], i));
-        std::memcpy(riders[i].data, to[i], static_cast<size_t>(bytes));
+            elements[newborn.target] = static_cast<Element>(value(newborn, carried[i], i));
+        std::memcpy(carried[i].data, to[i], static_cast<size_t>(bytes));
     }
 }
 
 // The same for any number of arrays, four or fewer at a time.
 template <class Element, class Value>
-static void gather_all(const std::vector<wb_rider>& riders, int64_t budget, RewireScratch& scratch, Value&& value) {
-    for (size_t at = 0; at < riders.size(); at += 4) {
-        const wb_rider* here = riders.data() + at;
-        const auto with_index = [&](const Newborn& newborn, const wb_rider& rider, int i) {
-            return value(newborn, rider, at + static_cast<size_t>(i));
+static void gather_all(const std::vector<wb_carried>& carried, int64_t budget, RewireScratch& scratch, Value&& value) {
+    for (size_t at = 0; at < carried.size(); at += 4) {
+        const wb_carried* here = carried.data() + at;
+        const auto with_index = [&](const Newborn& newborn, const wb_carried& moved, int i) {
+            return value(newborn, moved, at + static_cast<size_t>(i));
         };
-        switch (std::min<size_t>(4, riders.size() - at)) {
+        switch (std::min<size_t>(4, carried.size() - at)) {
             case 1: gather_arrays<Element, 1>(here, budget, scratch, with_index); break;
             case 2: gather_arrays<Element, 2>(here, budget, scratch, with_index); break;
             case 3: gather_arrays<Element, 3>(here, budget, scratch, with_index); break;
@@ -237,18 +237,18 @@ static void gather_all(const std::vector<wb_rider>& riders, int64_t budget, Rewi
 }
 
 static void gather_riders(const RewireTask& task, RewireScratch& scratch) {
-    for (std::vector<wb_rider>& riders : scratch.by_width) riders.clear();
+    for (std::vector<wb_carried>& carried : scratch.by_width) carried.clear();
     // Code and column first, because their newborns have values of their own.
-    std::vector<wb_rider>& words = scratch.by_width[2];
-    words.push_back(wb_rider{task.code, 4, 0});
-    if (task.columns) words.push_back(wb_rider{task.columns, 4, 0});
+    std::vector<wb_carried>& words = scratch.by_width[2];
+    words.push_back(wb_carried{task.packed_rows, 4, 0});
+    if (task.columns) words.push_back(wb_carried{task.columns, 4, 0});
     const size_t own = words.size();
-    for (int64_t i = 0; i < task.n_riders; ++i)
-        scratch.by_width[__builtin_ctzll(static_cast<uint64_t>(task.riders[i].size))].push_back(task.riders[i]);
-    gather_all<int32_t>(words, task.budget, scratch, [&](const Newborn& newborn, const wb_rider& rider, size_t i) {
-        return i == 0 ? newborn.code : i < own ? newborn.column : rider.fill;
+    for (int64_t i = 0; i < task.n_carried; ++i)
+        scratch.by_width[__builtin_ctzll(static_cast<uint64_t>(task.carried[i].size))].push_back(task.carried[i]);
+    gather_all<int32_t>(words, task.budget, scratch, [&](const Newborn& newborn, const wb_carried& moved, size_t i) {
+        return i == 0 ? newborn.packed_rows : i < own ? newborn.column : moved.fill;
     });
-    const auto fill = [](const Newborn&, const wb_rider& rider, size_t) { return rider.fill; };
+    const auto fill = [](const Newborn&, const wb_carried& moved, size_t) { return moved.fill; };
     gather_all<int8_t>(scratch.by_width[0], task.budget, scratch, fill);
     gather_all<int16_t>(scratch.by_width[1], task.budget, scratch, fill);
     gather_all<int64_t>(scratch.by_width[3], task.budget, scratch, fill);

@@ -94,17 +94,17 @@ static void with_element(int64_t bytes, Function&& function) {
 static void move_riders(const RewireTask& task, const int64_t* dead, int64_t n_dead, int threads, RewireScratch& scratch) {
     shift_plan(dead, n_dead, scratch);
     constexpr int64_t kParallelBudget = 400000;  // below, a second thread costs more than it gives
-    parallel_for(task.budget < kParallelBudget ? 1 : threads, task.n_riders + 2, [&](int64_t i) {
+    parallel_for(task.budget < kParallelBudget ? 1 : threads, task.n_carried + 2, [&](int64_t i) {
         if (i == 0) {
-            move_array<int32_t>(task.code, task.budget, scratch, [](const Newborn& newborn) { return newborn.code; });
+            move_array<int32_t>(task.packed_rows, task.budget, scratch, [](const Newborn& newborn) { return newborn.packed_rows; });
         } else if (i == 1) {
             const auto column = [](const Newborn& newborn) { return static_cast<int32_t>(newborn.column); };
             if (task.columns) move_array<int32_t>(task.columns, task.budget, scratch, column);
         } else {
-            const wb_rider& rider = task.riders[i - 2];
-            const auto fill = [&](const Newborn&) { return rider.fill; };
-            with_element(rider.size, [&](auto element) {
-                move_array<decltype(element)>(rider.data, task.budget, scratch, fill);
+            const wb_carried& moved = task.carried[i - 2];
+            const auto fill = [&](const Newborn&) { return moved.fill; };
+            with_element(moved.size, [&](auto element) {
+                move_array<decltype(element)>(moved.data, task.budget, scratch, fill);
             });
         }
     });

@@ -2,7 +2,7 @@
 // connection, and the only other memory is eight bytes for each newborn.
 //
 //   1. the dead are marked in the old order, and every array closes up     leave_out_marked
-//   2. ranks are drawn, each becomes a code and a place among the survivors  place_among_survivors
+//   2. ranks are drawn, each becomes a packed row and a place among the survivors  place_among_survivors
 //   3. newborns are marked in the new order, and every array makes room    open_marked
 //
 // The other ways keep up to 120 bytes for each event, which may be more than the wiring itself.
@@ -162,7 +162,7 @@ static void open_marked(Element* values, int64_t count, int64_t survivors, const
     }
 }
 
-// What a newborn's rank becomes: its code, and its column for arrays of columns, whose numbers have 31 bits.
+// What a newborn's rank becomes: its packed row, and its column for arrays of columns, whose numbers have 31 bits.
 static int64_t pack_newborn(int64_t column, int64_t row) {
     return static_cast<int64_t>(static_cast<uint64_t>(column) << 32) | row;
 }
@@ -207,7 +207,7 @@ static void place_among_survivors(const RewireTask& task, const int64_t* born, R
                 finish_pointers(layer.first_column + column);
             }
             place = gallop(place, colptr[column + 1],
-                           [&](int64_t k) { return row_of(task.code[k]) - (k - begin) > rank - before; });
+                           [&](int64_t k) { return row_of(task.packed_rows[k]) - (k - begin) > rank - before; });
             const int64_t row = rank - before + place - begin;
             newborns[t] = pack_newborn(layer.first_column + column, row);
             mark(marks, place + t);
@@ -229,13 +229,13 @@ static void for_each_mark(const RewireScratch& scratch, Function&& function) {
             function(t++, static_cast<int64_t>(64 * w) + __builtin_ctzll(word));
 }
 
-// Calls function(rider) for every array of the wiring, several at a time.
+// Calls function(moved) for every array of the wiring, several at a time.
 template <class Function>
 static void for_each_array(const RewireTask& task, int threads, Function&& function) {
-    parallel_for(threads, task.n_riders + 2, [&](int64_t i) {
-        if (i == 0) function(wb_rider{task.code, 4, 0});
-        else if (i > 1) function(task.riders[i - 2]);
-        else if (task.columns) function(wb_rider{task.columns, 4, 0});
+    parallel_for(threads, task.n_carried + 2, [&](int64_t i) {
+        if (i == 0) function(wb_carried{task.packed_rows, 4, 0});
+        else if (i > 1) function(task.carried[i - 2]);
+        else if (task.columns) function(wb_carried{task.columns, 4, 0});
     });
 }
 
@@ -246,24 +246,24 @@ static void rewire_by_streaming(const RewireTask& task, int64_t n_dead, int64_t*
     scratch.ranks.reserve(static_cast<size_t>(n_dead));  // before anything moves: it may not be there
     for (int64_t i = 0; i < task.layers; ++i) born[i] = 0;
     drop_marked(task, died, scratch);
-    for_each_array(task, threads, [&](const wb_rider& rider) {
-        with_element(rider.size, [&](auto element) {
-            leave_out_marked(static_cast<decltype(element)*>(rider.data), task.budget, scratch.marks.data());
+    for_each_array(task, threads, [&](const wb_carried& moved) {
+        with_element(moved.size, [&](auto element) {
+            leave_out_marked(static_cast<decltype(element)*>(moved.data), task.budget, scratch.marks.data());
         });
     });
     count_dormant(task, nullptr, scratch);
     draw_ranks(task, n_dead, born, scratch);
     place_among_survivors(task, born, scratch);
-    for_each_array(task, threads, [&](const wb_rider& rider) {
-        with_element(rider.size, [&](auto element) {
+    for_each_array(task, threads, [&](const wb_carried& moved) {
+        with_element(moved.size, [&](auto element) {
             using Element = decltype(element);
-            open_marked(static_cast<Element*>(rider.data), task.budget, task.budget - n_dead, scratch.marks.data(),
-                        static_cast<Element>(rider.fill));
+            open_marked(static_cast<Element*>(moved.data), task.budget, task.budget - n_dead, scratch.marks.data(),
+                        static_cast<Element>(moved.fill));
         });
     });
     const int64_t* newborns = scratch.ranks.data();
     for_each_mark(scratch, [&](int64_t t, int64_t k) {
-        task.code[k] = code_of_packed(newborns[t]);
+        task.packed_rows[k] = code_of_packed(newborns[t]);
         if (task.columns) task.columns[k] = column_of_packed(newborns[t]);
     });
 }

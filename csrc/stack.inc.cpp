@@ -42,7 +42,7 @@ public:
                 own_columns = reinterpret_cast<int32_t*>(take(space, count + 8));
                 if (!known_) write_columns(spec.colptr, spec.n_in, own_columns);
             }
-            layer.part = SparsePart{spec.n_in, spec.n_out, count, spec.colptr, spec.code + first, spec.theta + first,
+            layer.part = SparsePart{spec.n_in, spec.n_out, count, spec.colptr, spec.packed_rows + first, spec.theta + first,
                                     own_columns, 0, nullptr};
             scratch_.layers.push_back(layer);
         }
@@ -143,7 +143,7 @@ static int stack_fault(const wb_stack_layer* layers, int64_t n_layers, bool forw
         const wb_stack_layer& spec = layers[i];
         const int64_t first = spec.colptr[0], last = spec.colptr[spec.n_in];
         if (first < 0 || last < first || last > spec.budget) return WB_BAD_INDEX;
-        const Layer<float> layer{spec.n_in, spec.n_out, spec.colptr, spec.code + first, spec.theta + first};
+        const Layer<float> layer{spec.n_in, spec.n_out, spec.colptr, spec.packed_rows + first, spec.theta + first};
         if (const int fault = layer_fault(layer, last - first, forward && spec.bound)) return fault;
     }
     return WB_FINE;

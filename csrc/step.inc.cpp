@@ -15,9 +15,9 @@ static int64_t step(const wb_step* task, int threads) {
                                  static_cast<T*>(task->moment1), static_cast<T*>(task->moment2),
                                  static_cast<T*>(task->moment2_max), task->birth};
     dead.most = most_listed(task->budget);
-    if (try_update<T>(task->rule, arrays, task->budget, task->walks, task->n_walks, threads, dead)) return WB_NOT_FINITE;
-    const RewireTask rewiring{task->budget, task->layers, task->n_in, task->n_out, task->colptr, task->code, task->riders,
-                              task->n_riders, nullptr, task->rule.seed, task->wiring_index, task->rule.step,
+    if (try_update<T>(task->rule, arrays, task->budget, task->drifts, task->n_drifts, threads, dead)) return WB_NOT_FINITE;
+    const RewireTask rewiring{task->budget, task->layers, task->n_in, task->n_out, task->colptr, task->packed_rows, task->carried,
+                              task->n_carried, nullptr, task->rule.seed, task->wiring_index, task->rule.step,
                               task->shares, dead.most};
     if (worth_streaming(rewiring, dead.count)) {
         mark_negative(rewiring, arrays.theta, scratch);

@@ -4,7 +4,7 @@
 //   theta <- theta - eta alpha + sqrt(2 eta T) nu
 //   dead: theta < 0
 //
-// Work is cut at multiples of kUpdateBlock and at the edges of walks, never elsewhere, so the bits do not depend on
+// Work is cut at multiples of kUpdateBlock and at the edges of drifts, never elsewhere, so the bits do not depend on
 // the number of threads.
 
 constexpr int64_t kUpdateBlock = 256;
@@ -226,7 +226,7 @@ static void find_dead(const T* theta, int64_t from, int64_t to, Dead& dead) {
     dead.add(found, next);
 }
 
-// Connections [from, to) with one walk. True if a theta is not finite.
+// Connections [from, to) with one drift. True if a theta is not finite.
 template <class T>
 static bool update_range(const wb_rule& rule, const UpdateArrays<T>& arrays, const BiasCorrection<T>& table, int64_t from,
                          int64_t to, double shrink, double noise_std, Dead& dead) {
@@ -269,22 +269,22 @@ static bool update_range(const wb_rule& rule, const UpdateArrays<T>& arrays, con
     return not_finite;
 }
 
-// Connections [from, to) with all their walks; what lies between two walks only follows the optimiser.
+// Connections [from, to) with all their drifts; what lies between two drifts only follows the optimiser.
 template <class T>
 static bool update_chunk(const wb_rule& rule, const UpdateArrays<T>& arrays, const BiasCorrection<T>& table, int64_t from,
-                         int64_t to, const wb_walk* walks, int64_t n_walks, Dead& dead) {
+                         int64_t to, const wb_drift_and_noise* drifts, int64_t n_drifts, Dead& dead) {
     bool not_finite = false;
     int64_t at = from;
-    for (int64_t i = 0; i < n_walks && at < to; ++i) {
-        const int64_t first = std::min(std::max(walks[i].first, at), to), last = std::min(walks[i].last, to);
+    for (int64_t i = 0; i < n_drifts && at < to; ++i) {
+        const int64_t first = std::min(std::max(drifts[i].first, at), to), last = std::min(drifts[i].last, to);
         if (last <= first) continue;
         if (at < first) not_finite |= update_range<T>(rule, arrays, table, at, first, 0, 0, dead);
         at = last;
-        if (walks[i].frozen) continue;
+        if (drifts[i].frozen) continue;
         wb_rule here = rule;
-        here.lr *= walks[i].lr_factor;
-        here.weight_decay *= walks[i].decay_factor;
-        not_finite |= update_range<T>(here, arrays, table, first, last, walks[i].shrink, walks[i].noise_std, dead);
+        here.lr *= drifts[i].lr_factor;
+        here.weight_decay *= drifts[i].decay_factor;
+        not_finite |= update_range<T>(here, arrays, table, first, last, drifts[i].shrink, drifts[i].noise_std, dead);
     }
     if (at < to) not_finite |= update_range<T>(rule, arrays, table, at, to, 0, 0, dead);
     return not_finite;
@@ -299,8 +299,8 @@ static BiasCorrection<T>& bias_correction(const wb_rule& rule) {
 
 // All n connections; `dead` receives those that died. True if a theta is not finite.
 template <class T>
-static bool update_all(const wb_rule& rule, const UpdateArrays<T>& arrays, int64_t n, const wb_walk* walks,
-                       int64_t n_walks, int threads, Dead& dead) {
+static bool update_all(const wb_rule& rule, const UpdateArrays<T>& arrays, int64_t n, const wb_drift_and_noise* drifts,
+                       int64_t n_drifts, int threads, Dead& dead) {
     const BiasCorrection<T>& table = bias_correction<T>(rule);
     constexpr int64_t kSmallestChunk = 64 * kUpdateBlock;
     const int64_t wanted = threads > 1 ? 2 * static_cast<int64_t>(threads) : 1;
@@ -308,12 +308,12 @@ static bool update_all(const wb_rule& rule, const UpdateArrays<T>& arrays, int64
     const int64_t chunk = std::max(kSmallestChunk, (blocks + wanted - 1) / wanted * kUpdateBlock);
     const int64_t chunks = (n + chunk - 1) / chunk;
     dead.clear();
-    if (chunks == 1) return update_chunk<T>(rule, arrays, table, 0, n, walks, n_walks, dead);
+    if (chunks == 1) return update_chunk<T>(rule, arrays, table, 0, n, drifts, n_drifts, dead);
     std::vector<Dead> found(static_cast<size_t>(chunks), Dead{{}, 0, dead.most});
     std::atomic<bool> bad{false};
     parallel_for(threads, chunks, [&](int64_t i) {
         const int64_t from = i * chunk, to = std::min(from + chunk, n);
-        if (update_chunk<T>(rule, arrays, table, from, to, walks, n_walks, found[static_cast<size_t>(i)])) bad = true;
+        if (update_chunk<T>(rule, arrays, table, from, to, drifts, n_drifts, found[static_cast<size_t>(i)])) bad = true;
     });
     for (const Dead& part : found) dead.add(part);
     return bad;
@@ -341,29 +341,29 @@ private:
 // The same, but a step that cannot be taken leaves everything as it was: what is not finite is found before anything is
 // written, and a gradient so large that the step may overflow makes a copy first. True if it cannot be taken.
 template <class T>
-static bool try_update(const wb_rule& rule, const UpdateArrays<T>& arrays, int64_t n, const wb_walk* walks,
-                       int64_t n_walks, int threads, Dead& dead) {
+static bool try_update(const wb_rule& rule, const UpdateArrays<T>& arrays, int64_t n, const wb_drift_and_noise* drifts,
+                       int64_t n_drifts, int threads, Dead& dead) {
     Bits<T> largest = largest_magnitude<T>(arrays.theta, n);
     if (rule.kind != WB_NONE) largest = std::max(largest, largest_magnitude<T>(arrays.gradient, n));
     if (largest >= magnitude_of(std::numeric_limits<T>::infinity())) return true;  // or NaN, which is above
     constexpr double kHarmless = 1e15;
     const bool harmless = largest <= magnitude_of(static_cast<T>(kHarmless)) && std::fabs(rule.lr) <= kHarmless &&
                           std::fabs(rule.weight_decay) <= kHarmless;
-    if (harmless || rule.kind == WB_NONE) return update_all<T>(rule, arrays, n, walks, n_walks, threads, dead);
+    if (harmless || rule.kind == WB_NONE) return update_all<T>(rule, arrays, n, drifts, n_drifts, threads, dead);
     const BeforeStep<T> before(arrays, n);
-    if (!update_all<T>(rule, arrays, n, walks, n_walks, threads, dead)) return false;
+    if (!update_all<T>(rule, arrays, n, drifts, n_drifts, threads, dead)) return false;
     before.put_back(arrays);
     return true;
 }
 
 template <class T>
 static int64_t update(const wb_rule* rule, int64_t n, T* theta, const T* gradient, T* moment1, T* moment2, T* moment2_max,
-                      const int32_t* born, const wb_walk* walks, int64_t n_walks, int64_t* dead, int64_t capacity,
+                      const int32_t* born, const wb_drift_and_noise* drifts, int64_t n_drifts, int64_t* dead, int64_t capacity,
                       int threads) {
     static thread_local Dead found;
     found.most = capacity;
     const UpdateArrays<T> arrays{theta, gradient, moment1, moment2, moment2_max, born};
-    if (try_update<T>(*rule, arrays, n, walks, n_walks, threads, found)) return WB_NOT_FINITE;
+    if (try_update<T>(*rule, arrays, n, drifts, n_drifts, threads, found)) return WB_NOT_FINITE;
     std::copy_n(found.indices.begin(), std::min(found.count, capacity), dead);
     give_back_if_large(found.indices);
     return found.count;

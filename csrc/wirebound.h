@@ -1,8 +1,8 @@
 // The C interface of the native kernels. Everything Python calls is declared here, and nothing else is exported.
 //
 // A kernel sees one layer at a time (a "layer view"): colptr points at the layer's first column and keeps absolute
-// values; code, theta and dtheta point at the layer's first connection, so connection k is element k - colptr[0].
-// code holds the row in its low 31 bits; the top bit set means the sign is -1. A weight is sign * theta. `connections`
+// values; packed_rows, theta and dtheta point at the layer's first connection, so connection k is element k - colptr[0].
+// packed_rows holds the row in its low 31 bits; the top bit set means the sign is -1. A weight is sign * theta. `connections`
 // is how many the layer has; `bound` says that theta is bound to its sign, so that one below 0 would be dormant.
 // `threads` is an upper bound: small work stays on the calling thread. No result depends on it.
 #pragma once
@@ -25,7 +25,7 @@ enum {
     WB_FINE = 0,
     WB_NOT_FINITE = -1,  // a gradient or a theta is infinite or NaN
     WB_NO_MEMORY = -2,   // or no thread
-    WB_BAD_INDEX = -3,   // colptr and code are no index of the layer
+    WB_BAD_INDEX = -3,   // colptr and packed_rows are no index of the layer
     WB_DORMANT = -4      // a theta that is bound to its sign is below 0
 };
 
@@ -44,19 +44,19 @@ WB_API const char* wb_isa(void);
 // y = x W^T + bias; bias may be null.
 WB_API int wb_linear_forward_f32(const float* x, int64_t x_stride, float* y, int64_t y_stride, int64_t batch,
                                  int64_t n_in, int64_t n_out, int64_t connections, const int64_t* colptr,
-                                 const int32_t* code, const float* theta, int bound, const float* bias, int threads);
+                                 const int32_t* packed_rows, const float* theta, int bound, const float* bias, int threads);
 WB_API int wb_linear_forward_f64(const double* x, int64_t x_stride, double* y, int64_t y_stride, int64_t batch,
                                  int64_t n_in, int64_t n_out, int64_t connections, const int64_t* colptr,
-                                 const int32_t* code, const double* theta, int bound, const double* bias, int threads);
+                                 const int32_t* packed_rows, const double* theta, int bound, const double* bias, int threads);
 
 // dx = dy W and dtheta_k = sign_k * sum_b x[b, column_k] dy[b, row_k]; either may be null. Both are overwritten.
 WB_API int wb_linear_backward_f32(const float* x, int64_t x_stride, const float* dy, int64_t dy_stride, float* dx,
                                   int64_t dx_stride, float* dtheta, int64_t batch, int64_t n_in, int64_t n_out,
-                                  int64_t connections, const int64_t* colptr, const int32_t* code, const float* theta,
+                                  int64_t connections, const int64_t* colptr, const int32_t* packed_rows, const float* theta,
                                   int threads);
 WB_API int wb_linear_backward_f64(const double* x, int64_t x_stride, const double* dy, int64_t dy_stride, double* dx,
                                   int64_t dx_stride, double* dtheta, int64_t batch, int64_t n_in, int64_t n_out,
-                                  int64_t connections, const int64_t* colptr, const int32_t* code, const double* theta,
+                                  int64_t connections, const int64_t* colptr, const int32_t* packed_rows, const double* theta,
                                   int threads);
 
 // ---- conv ----------------------------------------------------------------------------------------------------------
@@ -76,18 +76,18 @@ typedef struct wb_conv {
 
 // y = x * W + bias; bias may be null.
 WB_API int wb_conv_forward_f32(const wb_conv* conv, const float* x, float* y, int64_t connections,
-                               const int64_t* colptr, const int32_t* code, const float* theta, int bound,
+                               const int64_t* colptr, const int32_t* packed_rows, const float* theta, int bound,
                                const float* bias, int threads);
 WB_API int wb_conv_forward_f64(const wb_conv* conv, const double* x, double* y, int64_t connections,
-                               const int64_t* colptr, const int32_t* code, const double* theta, int bound,
+                               const int64_t* colptr, const int32_t* packed_rows, const double* theta, int bound,
                                const double* bias, int threads);
 
 // The gradients to x and to theta at the active positions; either may be null. Both are overwritten.
 WB_API int wb_conv_backward_f32(const wb_conv* conv, const float* x, const float* dy, float* dx, float* dtheta,
-                                int64_t connections, const int64_t* colptr, const int32_t* code, const float* theta,
+                                int64_t connections, const int64_t* colptr, const int32_t* packed_rows, const float* theta,
                                 int threads);
 WB_API int wb_conv_backward_f64(const wb_conv* conv, const double* x, const double* dy, double* dx, double* dtheta,
-                                int64_t connections, const int64_t* colptr, const int32_t* code, const double* theta,
+                                int64_t connections, const int64_t* colptr, const int32_t* packed_rows, const double* theta,
                                 int threads);
 
 // ---- random --------------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ typedef struct wb_rule {
     int32_t fresh;      // SGD: the momentum is empty, and becomes the first gradient whatever the dampening
     int32_t decoupled;  // Adam: weight decay as in AdamW
     int32_t maximize;
-    int32_t bound;      // theta is bound to its sign: it walks, and below 0 it dies. 0: the optimiser, nothing else
+    int32_t bound;      // theta is bound to its sign: it drifts, and below 0 it dies. 0: the optimiser, nothing else
     int32_t clamp;      // a step without rewiring: theta stops at 0 instead of dying
     uint32_t stream;    // of the noise
     uint64_t seed;      // of the noise
@@ -127,26 +127,26 @@ typedef struct wb_rule {
 
 // The rest of Algorithm 1 for connections first .. last: theta - shrink + noise_std * normal(k); and how much of the
 // rule's rates they have.
-typedef struct wb_walk {
+typedef struct wb_drift_and_noise {
     int64_t first, last;
     double shrink;        // eta alpha
     double noise_std;     // sqrt(2 eta T); 0 draws nothing
     double lr_factor;     // on the rule's lr
     double decay_factor;  // on the rule's weight_decay
     int32_t frozen;       // nothing of them changes, optimiser state included
-} wb_walk;
+} wb_drift_and_noise;
 
 // Moves n thetas in place and returns how many are below 0 (see `bound`); their sorted indices go to dead, as many as
 // its capacity holds. moment1: momentum (may be null) or exp_avg; moment2: exp_avg_sq; moment2_max: max_exp_avg_sq or
-// null; born: the clock at which each connection was born, or null if all are as old as the parameter. walks are sorted
+// null; born: the clock at which each connection was born, or null if all are as old as the parameter. drifts are sorted
 // and do not overlap. WB_NOT_FINITE if theta or the gradient is not finite, or the result would not be: everything is
 // then as it was.
 WB_API int64_t wb_update_f32(const wb_rule* rule, int64_t n, float* theta, const float* gradient, float* moment1,
-                             float* moment2, float* moment2_max, const int32_t* born, const wb_walk* walks,
-                             int64_t n_walks, int64_t* dead, int64_t capacity, int threads);
+                             float* moment2, float* moment2_max, const int32_t* born, const wb_drift_and_noise* drifts,
+                             int64_t n_drifts, int64_t* dead, int64_t capacity, int threads);
 WB_API int64_t wb_update_f64(const wb_rule* rule, int64_t n, double* theta, const double* gradient, double* moment1,
-                             double* moment2, double* moment2_max, const int32_t* born, const wb_walk* walks,
-                             int64_t n_walks, int64_t* dead, int64_t capacity, int threads);
+                             double* moment2, double* moment2_max, const int32_t* born, const wb_drift_and_noise* drifts,
+                             int64_t n_drifts, int64_t* dead, int64_t capacity, int threads);
 
 // How many thetas are below 0; their sorted indices go to dead, as many as its capacity holds. For callers whose
 // capacity was too small.
@@ -170,25 +170,25 @@ typedef struct wb_parameter {
 // ---- rewire --------------------------------------------------------------------------------------------------------
 
 // An array of one element per connection that moves along, and what a newborn holds there.
-typedef struct wb_rider {
+typedef struct wb_carried {
     void* data;
     int64_t size;  // bytes of an element: 1, 2, 4 or 8
     int64_t fill;  // its low `size` bytes: 0, or for instance the clock at birth
-} wb_rider;
+} wb_carried;
 
-// Replaces the dead (sorted, distinct indices) of a wiring by as many newborns, in place; theta is one of the riders.
-// budget: K; n_in, n_out: the matrices; colptr and code: of the whole wiring. Newborns are drawn uniformly over all
+// Replaces the dead (sorted, distinct indices) of a wiring by as many newborns, in place; theta is one of the carried.
+// budget: K; n_in, n_out: the matrices; colptr and packed_rows: of the whole wiring. Newborns are drawn uniformly over all
 // dormant positions, the dead included (shares null), or by layer in proportion to shares[layers], then uniformly
 // within the layer. born and died count them for each layer. Connections stay sorted and distinct. Returns how many.
 WB_API int64_t wb_rewire(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out, int64_t* colptr,
-                         int32_t* code, const wb_rider* riders, int64_t n_riders, const int64_t* dead, int64_t n_dead,
+                         int32_t* packed_rows, const wb_carried* carried, int64_t n_carried, const int64_t* dead, int64_t n_dead,
                          uint64_t seed, int32_t wiring_index, int64_t step, const double* shares, int64_t* born,
                          int64_t* died, int threads);
 
-// Whether colptr and code are an index of `budget` connections in these matrices: pointers that rise from 0 to the budget,
+// Whether colptr and packed_rows are an index of `budget` connections in these matrices: pointers that rise from 0 to the budget,
 // rows inside of their layer that rise within each column.
 WB_API int wb_wiring_is_good(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out,
-                             const int64_t* colptr, const int32_t* code);
+                             const int64_t* colptr, const int32_t* packed_rows);
 
 // ---- step ----------------------------------------------------------------------------------------------------------
 
@@ -199,17 +199,17 @@ typedef struct wb_step {
     const int64_t* n_in;
     const int64_t* n_out;
     int64_t* colptr;
-    int32_t* code;
+    int32_t* packed_rows;
     void* theta;         // float or double, as are the next four
     const void* gradient;
     void* moment1;
     void* moment2;
     void* moment2_max;
     const int32_t* birth;  // the clock at which each connection was born, or null
-    const wb_walk* walks;
-    int64_t n_walks;
-    const wb_rider* riders;  // all that moves along: theta, and whatever the optimiser keeps
-    int64_t n_riders;
+    const wb_drift_and_noise* drifts;
+    int64_t n_drifts;
+    const wb_carried* carried;  // all that moves along: theta, and whatever the optimiser keeps
+    int64_t n_carried;
     const double* shares;
     int64_t* born;       // out, [layers]
     int64_t* died;       // out, [layers]
@@ -238,28 +238,28 @@ typedef struct wb_fused_layer {
     wb_parameter bias;    // [n_out]
 } wb_fused_layer;
 
-// A wiring, its optimiser state, and how it walks and rewires.
+// A wiring, its optimiser state, and how it drifts and rewires.
 typedef struct wb_fused_wiring {
     int64_t budget, layers;
     const int64_t* n_in;
     const int64_t* n_out;
     int64_t* colptr;
-    int32_t* code;
+    int32_t* packed_rows;
     float* theta;
     float* moment1;
     float* moment2;
     float* moment2_max;
     int32_t* born;            // the clock at birth; null: all are as old as theta
     const double* shares;     // [layers]: newborns by layer; null: uniform over all dormant positions
-    const double* shrink;     // eta alpha at [step * walk_stride + layer], or null
+    const double* shrink;     // eta alpha at [step * drift_stride + layer], or null
     const double* noise_std;  // sqrt(2 eta T), likewise
-    int64_t walk_stride;      // layers, or 0: the same in every step
+    int64_t drift_stride;      // layers, or 0: the same in every step
     int64_t rewire_every;     // steps whose number is a multiple rewire, in others theta stops at 0; 0: never rewire
     double weight_decay;
     int64_t clock;            // how often theta was moved before this call
     uint64_t seed;
     int32_t index;            // number of the wiring in its model
-    int32_t bound;            // 0: theta may take any sign, nothing walks, dies or is born
+    int32_t bound;            // 0: theta may take any sign, nothing drifts, dies or is born
 } wb_fused_wiring;
 
 typedef struct wb_fused_run {
@@ -297,7 +297,7 @@ typedef struct wb_stack_layer {
     int64_t n_in, n_out;    // n_in is n_out of the layer before
     int64_t budget;         // connections of the whole wiring
     const int64_t* colptr;  // at the layer's first column
-    const int32_t* code;    // of the whole wiring, unlike in a layer view
+    const int32_t* packed_rows;    // of the whole wiring, unlike in a layer view
     const float* theta;     // likewise
     const float* bias;      // [n_out], or null
     int32_t activation;     // WB_IDENTITY, WB_RELU, WB_TANH or WB_SIGMOID

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import wirebound as wb
-from wirebound import data as datasets
+from wirebound_lab import data as datasets
 
 
 class RowReader(nn.Module):

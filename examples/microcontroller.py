@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import wirebound as wb
-from wirebound import data as datasets
 from wirebound.export import to_c
+from wirebound_lab import data as datasets
 
 BUDGET = 600
 PROGRAM = """

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import wirebound as wb
-from wirebound import data as datasets
+from wirebound_lab import data as datasets
 
 
 def main(arguments: Sequence[str] | None = None) -> list[tuple[float, float]]:

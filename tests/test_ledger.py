@@ -26,7 +26,7 @@ def test_bytes_for_each_connection(make, per_connection):
     counted = {id(t): t for t in [*model.parameters(), *model.buffers(), *(p.grad for p in model.parameters())]}
     for state in optimizer.state.values():
         counted |= {id(v): v for v in state.values() if isinstance(v, torch.Tensor)}
-    counted |= {id(t): t for t in rewiring.bridge.born}
+    counted |= {id(t): t for t in rewiring.adapter.born}
     everything = sum(t.numel() * t.element_size() for t in counted.values())
     small = 3 * 4 + sum(t.numel() * 8 for w in wb.wirings(model) for t in (w.initial_counts, w.identity))
     assert everything - small <= held.total <= everything

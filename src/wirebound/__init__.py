@@ -9,9 +9,8 @@
     rewiring.zero_grad()
 """
 
-from wirebound import distributed
+from wirebound import distributed, schedule
 from wirebound.checkpoint import Checkpoint, CheckpointError, load, save
-from wirebound.core import schedule
 from wirebound.ledger import Ledger, ledger
 from wirebound.methods import (
     SET,

@@ -2,6 +2,6 @@
 
 import sys
 
-from wirebound.cli import main
+from wirebound_lab.cli import main
 
 sys.exit(main())

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from wirebound.methods import Method
-from wirebound.nn.part import wirings
+from wirebound.nn.sparse_layer import wirings
 from wirebound.ops import library
 from wirebound.version import __version__
 from wirebound.wiring import Wiring
@@ -121,7 +121,7 @@ def fingerprint(found: list[Wiring], extra: int = 0) -> int:
     digest = hashlib.blake2b(digest_size=8)
     for wiring in found:
         digest.update(json.dumps([extra, wiring.seed, wiring.index, wiring.sign_bound]).encode())
-        for tensor in (wiring.theta, wiring.code, wiring.colptr, *(() if wiring.alive is None else (wiring.alive,))):
+        for tensor in (wiring.theta, wiring.packed_rows, wiring.colptr, *(() if wiring.alive is None else (wiring.alive,))):
             digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return int.from_bytes(digest.digest(), "little", signed=True)
 
@@ -210,7 +210,7 @@ def _broadcast(wiring: Wiring) -> None:
     """The wiring of rank 0 everywhere; θ itself is a parameter, which DDP sends."""
     bound = torch.tensor([wiring.sign_bound])
     constraints = [tensor for tensor in (wiring.fan_caps, wiring.column_signs) if tensor is not None]
-    for tensor in (wiring.code, wiring.colptr, wiring.initial_counts, wiring.identity, bound, *constraints):
+    for tensor in (wiring.packed_rows, wiring.colptr, wiring.initial_counts, wiring.identity, bound, *constraints):
         sent = tensor.to(_device())
         dist.broadcast(sent, 0)
         tensor.copy_(sent)

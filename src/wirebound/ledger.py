@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from wirebound.methods.method import Method
 from wirebound.nn.masked import MaskedParameter
-from wirebound.nn.part import SparseLayer, sparse_layers, wirings
+from wirebound.nn.sparse_layer import SparseLayer, sparse_layers, wirings
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
             entries.append(Entry(part, total, note))
 
     add("parameters θ", [w.theta for w in found], "K × one number")
-    add("index", [w.code for w in found], "K × int32, row and sign")
+    add("index", [w.packed_rows for w in found], "K × int32, row and sign")
     add("column pointers", [w.colptr for w in found], "one int64 for each input of each layer")
     add("signs of neurons", [w.column_signs for w in found], "int8 for each input of each layer")
     add("gradients of θ", [w.theta.grad for w in found], "K × one number")
@@ -80,10 +80,10 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
                     by_name.setdefault(name, []).append(value)
         for name, tensors in by_name.items():
             add(f"optimiser state {name}", tensors, "K × one number")
-        bridge = getattr(method, "bridge", None)
-        if bridge is not None:
+        adapter = getattr(method, "adapter", None)
+        if adapter is not None:
             each = "one" if method.plain else "K ×"
-            add("birth steps", list(bridge.born), f"{each} int32, for Adam's bias correction")
+            add("birth steps", list(adapter.born), f"{each} int32, for Adam's bias correction")
         for part, held, note in method.holds():
             add(part, list(held), note)
     plain = method is not None and method.plain
@@ -102,7 +102,7 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
     made = [layer for _, layer in sparse_layers(model) if layer.made_dense and layer not in masked]
     if made:
         times, so_far = sum(s.made_dense for s in made), sum(s.made_dense * _dense_bytes(s) for s in made)
-        note = f"for code that computes with layer.weight: {times:,} times so far, {so_far:,} B in all"
+        note = f"for packed_rows that computes with layer.weight: {times:,} times so far, {so_far:,} B in all"
         entries.append(Entry("dense weights on demand", sum(map(_dense_bytes, made)), note))
     add("buffers", list(buffers), "running statistics and the like")
     return Ledger(tuple(entries), sum(w.budget for w in found))

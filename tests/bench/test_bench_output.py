@@ -5,11 +5,11 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from wirebound.bench import machine, suite, text
-from wirebound.bench.picture import draw
-from wirebound.bench.results import Goal, Measurement, Section, Settings, Table
-from wirebound.bench.timing import Timing
-from wirebound.cli import main
+from wirebound_lab.bench import machine, suite, text
+from wirebound_lab.bench.picture import draw
+from wirebound_lab.bench.results import Goal, Measurement, Section, Settings, Table
+from wirebound_lab.bench.timing import Timing
+from wirebound_lab.cli import main
 
 
 def example():

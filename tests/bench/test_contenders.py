@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from wirebound import ops
-from wirebound.bench import baselines, linear, scaling
-from wirebound.bench.results import Measurement, Settings, WrongAnswerError
-from wirebound.bench.workload import Problem, Workload, require_equal
+from wirebound_lab.bench import baselines, linear, scaling
+from wirebound_lab.bench.results import Measurement, Settings, WrongAnswerError
+from wirebound_lab.bench.workload import Problem, Workload, require_equal
 
 TINY = Settings(seconds=0.001, rounds=2)
 WORKLOADS = [Workload(30, 20, 0.1, 8), Workload(17, 33, 0.5, 5), Workload(40, 40, 1.0, 32)]

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from wirebound.bench import recurrent
-from wirebound.bench.results import Settings, WrongAnswerError
+from wirebound_lab.bench import recurrent
+from wirebound_lab.bench.results import Settings, WrongAnswerError
 
 TINY = Settings(seconds=0.001, rounds=2)
 

@@ -52,10 +52,10 @@ def _pointers_that_wrap_around(tensor):
 @pytest.mark.parametrize(
     ("name", "change", "match"),
     [
-        ("code", _set(0, 99), r"a row \(=99 at index 0\) must be inside"),
-        ("code", _set(3, 0x7FFFFFFF), "must be inside"),
-        ("code", lambda t: t.fill_(0), "distinct and sorted"),
-        ("code", _swap, "distinct and sorted"),
+        ("packed_rows", _set(0, 99), r"a row \(=99 at index 0\) must be inside"),
+        ("packed_rows", _set(3, 0x7FFFFFFF), "must be inside"),
+        ("packed_rows", lambda t: t.fill_(0), "distinct and sorted"),
+        ("packed_rows", _swap, "distinct and sorted"),
         ("colptr", _set(0, 1), "must rise from 0"),
         ("colptr", _set(-1, 7), "must rise from 0"),
         ("colptr", _set(2, -1), "must rise from 0"),

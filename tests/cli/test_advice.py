@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from wirebound.cli import main
-from wirebound.cli.advice import next_step
+from wirebound_lab.cli import main
+from wirebound_lab.cli.advice import next_step
 
 
 @pytest.mark.parametrize(

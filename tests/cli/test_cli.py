@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from wirebound.cli import main
-from wirebound.train.config import ConfigError
+from wirebound_lab.cli import main
+from wirebound_lab.run.config import ConfigError
 
 
 def _run(*arguments, cwd=None):

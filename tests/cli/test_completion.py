@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from wirebound.cli import main
-from wirebound.cli.completion import SHELLS, script
-from wirebound.cli.main import build_parser
+from wirebound_lab.cli import main
+from wirebound_lab.cli.completion import SHELLS, script
+from wirebound_lab.cli.main import build_parser
 
 
 @pytest.mark.parametrize("shell", SHELLS)

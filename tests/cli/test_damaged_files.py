@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 import wirebound as wb
-from wirebound.cli import main
-from wirebound.sweep.drive import free_folder
-from wirebound.sweep.outcome import finished_runs
-from wirebound.sweep.plan import Trial
-from wirebound.train.config import make_config, read_settings
+from wirebound_lab.cli import main
+from wirebound_lab.run.config import make_config, read_settings
+from wirebound_lab.sweep.drive import free_folder
+from wirebound_lab.sweep.outcome import finished_runs
+from wirebound_lab.sweep.plan import Trial
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "reliability"))
 from fuzz_mutate import Sealed, mutate_value

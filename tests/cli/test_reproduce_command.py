@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from wirebound.cli import main
-from wirebound.experiments.figures.registry import FIGURES
-from wirebound.report import find_runs, write_report
+from wirebound_lab.cli import main
+from wirebound_lab.paper.registry import FIGURES
+from wirebound_lab.report import find_runs, write_report
 
 
 def test_a_figure_from_the_command_line(tmp_path, capsys):
@@ -72,7 +72,7 @@ def test_the_list(capsys):
 
 
 def test_a_figure_without_its_data_does_not_keep_the_others(tmp_path, monkeypatch, capsys):
-    from wirebound.cli.main import main
+    from wirebound_lab.cli.main import main
 
     monkeypatch.setenv("WIREBOUND_SPEECH", "timit")  # licensed: never there
     monkeypatch.setenv("WIREBOUND_DATA", str(tmp_path))

@@ -14,7 +14,7 @@ import wirebound
 
 SCRIPT = """
 import wirebound
-from wirebound.cli import main
+from wirebound_lab.cli import main
 print("imported")
 assert main(["info"]) == 0
 assert main(["train", "--data", "digits", "--connectivity", "0.2", "--hidden", "8", "--epochs", "1", "--out", "run"]) == 0

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wirebound import data
-from wirebound.data import download, sources
+from wirebound_lab import data
+from wirebound_lab.data import download, sources
 
 # pytest's importlib mode puts no folder on the path, and the tests here share a module.
 sys.path.insert(0, str(Path(__file__).parent))

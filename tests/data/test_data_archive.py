@@ -14,9 +14,9 @@ from data_helpers import at_most
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wirebound.data import DataError
-from wirebound.data.content import read_members
-from wirebound.data.sources import File
+from wirebound_lab.data import DataError
+from wirebound_lab.data.content import read_members
+from wirebound_lab.data.sources import File
 
 CONTENT = b"the right content" * 40
 WANTED = File("package/data", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 from data_helpers import Server, put
 
-import wirebound.data.sources as sources_module
-from wirebound import data
-from wirebound.data import cifar10, download, sources
+import wirebound_lab.data.sources as sources_module
+from wirebound_lab import data
+from wirebound_lab.data import cifar10, download, sources
 
 pytestmark = pytest.mark.usefixtures("no_npm")
 FIRST = "train-images-idx3-ubyte"
@@ -219,8 +219,8 @@ def child(server: Server, url: str) -> subprocess.Popen[str]:
     script = f"""
 import json
 from dataclasses import replace
-from wirebound import data
-from wirebound.data import download, sources
+from wirebound_lab import data
+from wirebound_lab.data import download, sources
 files = tuple(sources.File(*entry) for entry in json.loads({known!r}))
 sources.MNIST = replace(sources.MNIST, files=files, mirrors=({url!r},))
 download.ANSWER_SECONDS = download.STALL_SECONDS = 30

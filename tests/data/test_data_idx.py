@@ -12,8 +12,8 @@ from data_helpers import at_most, idx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wirebound.data import DataError
-from wirebound.data.idx import parse_idx, read_idx
+from wirebound_lab.data import DataError
+from wirebound_lab.data.idx import parse_idx, read_idx
 
 GOOD = idx(np.arange(2 * 3 * 4).reshape(2, 3, 4))
 

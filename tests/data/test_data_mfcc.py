@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from wirebound.data import mfcc as features
+from wirebound_lab.data import mfcc as features
 
 
 def slow_mfcc(signal: list[float], frame: int) -> list[float]:

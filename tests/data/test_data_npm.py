@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from wirebound import data
-from wirebound.data import npm, sources
+from wirebound_lab import data
+from wirebound_lab.data import npm, sources
 
 needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not on PATH")
 

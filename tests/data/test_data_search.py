@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from data_helpers import BESIDE, put
 
-from wirebound import data
-from wirebound.data import cifar10, sources
+from wirebound_lab import data
+from wirebound_lab.data import cifar10, sources
 
 
 def test_path_then_variable_then_cache(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from wirebound.data import DataError, SequenceDataset
-from wirebound.data.mfcc import with_differences
-from wirebound.data.sequences import NO_LABEL
+from wirebound_lab.data import DataError, SequenceDataset
+from wirebound_lab.data.mfcc import with_differences
+from wirebound_lab.data.sequences import NO_LABEL
 
 
 def made(utterances: int = 60, voices: int = 12, **changes: object) -> SequenceDataset:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from wirebound import data
-from wirebound.data import digits as digits_module
+from wirebound_lab import data
+from wirebound_lab.data import digits as digits_module
 
 
 def counts(labels: torch.Tensor) -> list[int]:

@@ -15,10 +15,10 @@ import pytest
 from data_helpers import at_most
 from speech_helpers import npy, npz, phone_arrays, zipped
 
-from wirebound import data
-from wirebound.data import sources
-from wirebound.data.npz import parse_npz
-from wirebound.data.phones_file import pack_phones, parse_phones
+from wirebound_lab import data
+from wirebound_lab.data import sources
+from wirebound_lab.data.npz import parse_npz
+from wirebound_lab.data.phones_file import pack_phones, parse_phones
 
 LIMIT = 1_000_000
 

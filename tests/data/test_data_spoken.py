@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wirebound import data
-from wirebound.data import spoken, spoken_make, spoken_recipe
-from wirebound.data.espeak import Speech
-from wirebound.data.phones_file import parse_phones
-from wirebound.data.timit_phones import CLASSES
+from wirebound_lab import data
+from wirebound_lab.data import spoken, spoken_make, spoken_recipe
+from wirebound_lab.data.espeak import Speech
+from wirebound_lab.data.phones_file import parse_phones
+from wirebound_lab.data.timit_phones import CLASSES
 
 FEW = """
 import sys
-from wirebound.data.spoken_make import make
-from wirebound.data.spoken_recipe import lines
+from wirebound_lab.data.spoken_make import make
+from wirebound_lab.data.spoken_recipe import lines
 few = [line for line in lines() if line.voice in ("f2", "klatt", "steph") and line.number % 12 == 7]
 sys.stdout.buffer.write(make(few))
 """

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wirebound import data
-from wirebound.data import audio, timit, timit_phones
-from wirebound.data.mfcc import mfcc
-from wirebound.data.sequences import NO_LABEL
-from wirebound.data.timit_phones import CLASSES
+from wirebound_lab import data
+from wirebound_lab.data import audio, timit, timit_phones
+from wirebound_lab.data.mfcc import mfcc
+from wirebound_lab.data.sequences import NO_LABEL
+from wirebound_lab.data.timit_phones import CLASSES
 
 soundfile = pytest.importorskip("soundfile")
 
@@ -217,7 +217,7 @@ def test_without_soundfile_the_error_says_what_to_install(tmp_path: Path, monkey
 
 
 def test_the_command_says_how_to_get_it(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from wirebound.cli.main import main
+    from wirebound_lab.cli.main import main
 
     assert main(["data", "fetch", "timit"]) != 0
     assert "LDC93S1" in capsys.readouterr().err

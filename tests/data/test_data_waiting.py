@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from wirebound import data
-from wirebound.cli import main
-from wirebound.data import download, npm, sources
+from wirebound_lab import data
+from wirebound_lab.cli import main
+from wirebound_lab.data import download, npm, sources
 
 
 @pytest.fixture

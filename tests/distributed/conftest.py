@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from wirebound.train import launch
+from wirebound_lab.run import launch
 
 sys.path.append(str(Path(__file__).resolve().parent))
 launch.PRELOAD += ["sklearn.datasets"]

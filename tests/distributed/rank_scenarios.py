@@ -16,12 +16,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 import wirebound as wb
 from wirebound import WiringError
-from wirebound import data as datasets
 from wirebound.distributed import RanksDifferError
-from wirebound.train import TrainConfig
-from wirebound.train import train as train_run
-from wirebound.train.distributed import DistributedEngine
-from wirebound.train.models import build_method, build_model, build_optimizer
+from wirebound_lab import data as datasets
+from wirebound_lab.run import TrainConfig
+from wirebound_lab.run import train as train_run
+from wirebound_lab.run.distributed import DistributedEngine
+from wirebound_lab.run.models import build_method, build_model, build_optimizer
 
 STEPS = 40
 SHARDED_HOW = ("fully_shard", "FSDP", "FSDP, original parameters")

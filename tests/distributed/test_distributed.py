@@ -8,8 +8,8 @@ import rank_scenarios
 import torch
 
 import wirebound as wb
-from wirebound.train.config import ConfigError
-from wirebound.train.launch import RankFailedError, launch
+from wirebound_lab.run.config import ConfigError
+from wirebound_lab.run.launch import RankFailedError, launch
 
 
 @pytest.fixture(scope="session")
@@ -157,7 +157,7 @@ def test_fingerprint_sees_every_part():
     seen = {wb.distributed.fingerprint([wiring])}
     for change in (
         lambda: wiring.theta.data.__setitem__(3, wiring.theta[3].item() + 1e-14),
-        lambda: wiring.code.__setitem__(5, int(wiring.code[5]) ^ -(1 << 31)),
+        lambda: wiring.packed_rows.__setitem__(5, int(wiring.packed_rows[5]) ^ -(1 << 31)),
         lambda: wiring.colptr.__setitem__(9, int(wiring.colptr[9]) + 1),
         lambda: wiring.identity.__setitem__(0, 1),
         lambda: setattr(wiring, "sign_bound", False),

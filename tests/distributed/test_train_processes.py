@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import rank_scenarios
 
-from wirebound.cli.main import main
-from wirebound.train import TrainConfig, train
-from wirebound.train.launch import RankFailedError, launch
+from wirebound_lab.cli.main import main
+from wirebound_lab.run import TrainConfig, train
+from wirebound_lab.run.launch import RankFailedError, launch
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 3 * 29

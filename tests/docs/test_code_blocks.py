@@ -16,8 +16,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from wirebound.cli import main
-from wirebound.cli.main import build_parser
+from wirebound_lab.cli import main
+from wirebound_lab.cli.main import build_parser
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]

@@ -6,7 +6,7 @@ from pathlib import Path
 import wirebound as wb
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MODULES = {"distributed": "::: wirebound.distributed", "schedule": "::: wirebound.core.schedule"}
+MODULES = {"distributed": "::: wirebound.distributed", "schedule": "::: wirebound.schedule"}
 
 
 def test_every_public_name_is_in_the_reference():

@@ -78,7 +78,7 @@ def deep_copy(trial: Trial) -> None:
         made.method.step()
     for mine, theirs in zip(trial.wirings, wb.wirings(other.model), strict=True):
         close(mine.theta.detach(), theirs.theta.detach(), "θ of the copy")
-        assert torch.equal(mine.code, theirs.code)
+        assert torch.equal(mine.packed_rows, theirs.packed_rows)
     if trial.rng.random() < 0.5:
         trial.made = other
 
@@ -122,7 +122,7 @@ def state_of_another(trial: Trial) -> None:
 def edited_state(trial: Trial) -> None:
     before = {name: value.clone() for name, value in trial.model.state_dict().items()}
     state = {name: value.clone() for name, value in before.items()}
-    name = trial.rng.choice([n for n in state if n.endswith(("code", "colptr"))])
+    name = trial.rng.choice([n for n in state if n.endswith(("packed_rows", "colptr"))])
     value = state[name]
     kind = trial.rng.randrange(4)
     if kind == 0:
@@ -254,7 +254,7 @@ def edited_index(trial: Trial) -> None:
     """Positions overwritten in place: refused at the next use; good again from a state dict."""
     kept = {name: value.clone() for name, value in trial.model.state_dict().items()}
     wiring = trial.rng.choice(trial.wirings)
-    array = trial.rng.choice((wiring.code, wiring.colptr))
+    array = trial.rng.choice((wiring.packed_rows, wiring.colptr))
     array = array.data if trial.rng.random() < 0.5 else array
     array[trial.rng.randrange(len(array))] = trial.rng.choice((2**30, 2**31 - 1))
     for use in (lambda: trial.model(trial.x()), wiring.check):

@@ -113,7 +113,7 @@ class Trial:
                     continue
                 index = wiring.layer_index(part)
                 rows, columns = _places(index)
-                sign = torch.where(index.layer_code() < 0, -1.0, 1.0).to(dense.dtype)
+                sign = torch.where(index.layer_packed_rows() < 0, -1.0, 1.0).to(dense.dtype)
                 expected = sign * dense[rows, columns]
                 theta = wiring.theta.detach()[index.start : index.end]
                 if wiring.sign_bound:
@@ -124,7 +124,7 @@ class Trial:
 def _places(index) -> tuple[Tensor, Tensor]:
     colptr = index.layer_colptr()
     columns = torch.repeat_interleave(torch.arange(len(colptr) - 1), colptr.diff())
-    return (index.layer_code() & 0x7FFFFFFF).long(), columns
+    return (index.layer_packed_rows() & 0x7FFFFFFF).long(), columns
 
 
 def _gradient_of(name: str, of_twin: dict[str, Tensor]) -> Tensor | None:

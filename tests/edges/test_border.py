@@ -150,7 +150,7 @@ def test_theta_of_another_length(model, x):
 def test_positions_that_were_edited(model, x, way, what, implementation):
     model(x)
     wiring = wb.wirings(model)[0]
-    name = "colptr" if what == "pointer" else "code"
+    name = "colptr" if what == "pointer" else "packed_rows"
     buffer = getattr(wiring, name)
     edited = buffer.clone()
     if what == "row":
@@ -181,7 +181,7 @@ def test_positions_that_were_edited(model, x, way, what, implementation):
 def test_an_edited_index_is_refused_by_load_state_dict(model, x):
     expected = model(x)
     state = {name: value.clone() for name, value in model.state_dict().items()}
-    code = next(name for name in state if name.endswith("code"))
+    code = next(name for name in state if name.endswith("packed_rows"))
     state[code][0] = 2**30
     with pytest.raises(RuntimeError, match="row outside of its layer"):
         model.load_state_dict(state)

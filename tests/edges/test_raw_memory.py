@@ -148,7 +148,7 @@ def test_ages_that_others_have_put_there(model, x, y, born, method):
     rewiring, wiring = _trained(model, torch.optim.Adam(model.parameters()), method)
     assert wiring.budget == 200
     F.cross_entropy(model(x), y).backward()
-    rewiring.bridge.born[0] = born
+    rewiring.adapter.born[0] = born
     with pytest.raises((ValueError, WiringError)):
         rewiring.step()
     wiring.check()
@@ -161,11 +161,11 @@ def test_a_parameter_whose_storage_was_freed(model, x):
         model(x)
 
 
-@pytest.mark.parametrize("what", ["code", "colptr"])
+@pytest.mark.parametrize("what", ["packed_rows", "colptr"])
 @pytest.mark.parametrize("value", [2**30, 2**31 - 1, -1])
 def test_positions_edited_unseen_where_weights_become_dense(model, what, value):
     wiring = wb.wirings(model)[0]
-    if what == "code" and value == -1:
+    if what == "packed_rows" and value == -1:
         pytest.skip("a sign and a row")
     weight = next(m for m in model.modules() if isinstance(m, wb.SparseLinear)).weight
     getattr(wiring, what).data[5] = value  # torch does not count such a write

@@ -174,7 +174,7 @@ def _train(rewiring):
         assert info.budget is None or info.active == info.budget
     (wiring,) = wb.wirings(rewiring.model)
     wiring.check()
-    return wiring.theta.detach().clone(), wiring.code.clone()
+    return wiring.theta.detach().clone(), wiring.packed_rows.clone()
 
 
 def test_threads_that_train_different_models_do_not_disturb_each_other():
@@ -259,6 +259,6 @@ def test_the_count_of_updates_goes_on_where_a_float32_stops():
     optimizer.state[model.wiring.theta]["step"].fill_(2.0**24)
     for _ in range(4):
         rewiring.step()
-    born = rewiring.bridge.born[0]
-    assert rewiring.bridge.updates == [2**24 + 3]
+    born = rewiring.adapter.born[0]
+    assert rewiring.adapter.updates == [2**24 + 3]
     assert int(born.max()) > 2**24  # newborns are told apart although torch's count stands still

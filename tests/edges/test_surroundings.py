@@ -57,7 +57,7 @@ def test_sparsify_where_new_tensors_are_on_meta(x):
     torch.testing.assert_close(model(x), wb.to_dense(model)(x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("what", ["theta", "code", "colptr"])
+@pytest.mark.parametrize("what", ["theta", "packed_rows", "colptr"])
 def test_arrays_that_were_taken_away(model, x, what):
     model(x)
     delattr(wb.wirings(model)[0], what)
@@ -93,7 +93,7 @@ def test_ages_of_a_used_optimiser_are_kept(model, x, y, tmp_path):
         F.cross_entropy(model(x), y).backward()
         optimizer.step()
     _train(model, rewiring, x, y, steps=3)
-    assert max(int(born.max()) for born in rewiring.bridge.born) > rewiring.steps
+    assert max(int(born.max()) for born in rewiring.adapter.born) > rewiring.steps
     wb.save(tmp_path / "c.safetensors", method=rewiring)
     wb.load(tmp_path / "c.safetensors", method=rewiring)
 
@@ -104,7 +104,7 @@ def test_a_copy_of_rigl_in_the_step_before_it_grows(model, x, y):
     other = copy.deepcopy(rewiring)
     for one in (rewiring, other):
         _train(one.model, one, x, y, steps=1)
-    assert torch.equal(wb.wirings(model)[0].code, wb.wirings(other.model)[0].code)
+    assert torch.equal(wb.wirings(model)[0].packed_rows, wb.wirings(other.model)[0].packed_rows)
 
 
 class _Interrupt(BaseException):

@@ -12,9 +12,9 @@ sys.path.append(str(Path(__file__).resolve().parent))
 
 from export_helpers import KINDS, RELU_KINDS, small_network
 
-from wirebound.train import train
-from wirebound.train.config import make_config
-from wirebound.train.presets import preset
+from wirebound_lab.run import train
+from wirebound_lab.run.config import make_config
+from wirebound_lab.run.presets import preset
 
 
 @pytest.fixture(scope="session")

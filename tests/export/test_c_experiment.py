@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from wirebound.experiments import c_export
+from wirebound_lab.paper import c_export
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ from scipy import sparse
 from torch import nn
 
 import wirebound as wb
-from wirebound.experiments.c_export import FLAGS
 from wirebound.export import ExportError, projections, read_network, to_c, to_nir, to_onnx, to_scipy
 from wirebound.export.compact import quantised
+from wirebound_lab.paper.c_export import FLAGS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}

@@ -14,9 +14,10 @@ from hostile import HUGE, empty_matrix, huge_outputs, wide_and_tall
 import wirebound as wb
 from wirebound.checkpoint import CheckpointError
 from wirebound.checkpoint.container import Container, write_container
-from wirebound.export import ExportError, open_source, read_network, to_c, to_nir, to_onnx, to_pynn, to_scipy
+from wirebound.export import ExportError, read_network, to_c, to_nir, to_onnx, to_pynn, to_scipy
 from wirebound.export.compact import compact
 from wirebound.export.layers import Layer, Network
+from wirebound_lab.run.export_source import open_source
 
 WRITERS = {"scipy": to_scipy, "onnx": to_onnx, "nir": to_nir, "pynn": to_pynn, "c": to_c}
 
@@ -24,7 +25,7 @@ WRITERS = {"scipy": to_scipy, "onnx": to_onnx, "nir": to_nir, "pynn": to_pynn, "
 _LIMITED = """
 import json, resource, sys
 import scipy.sparse
-from wirebound.cli import main
+from wirebound_lab.cli import main
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 28), resource.RLIM_INFINITY))
 codes = {}

@@ -13,9 +13,10 @@ from torch import nn
 import wirebound as wb
 from wirebound.checkpoint import CheckpointError
 from wirebound.checkpoint.container import Container, write_container
-from wirebound.cli import main
-from wirebound.export import ExportError, open_source
-from wirebound.export.card import model_card
+from wirebound.export import ExportError
+from wirebound_lab.cli import main
+from wirebound_lab.run.card import model_card
+from wirebound_lab.run.export_source import open_source
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,10 +12,11 @@ from torch import nn
 import wirebound as wb
 from wirebound.checkpoint import CheckpointError
 from wirebound.checkpoint.container import Container, write_container
-from wirebound.cli import main
-from wirebound.experiments.c_export import run_header
-from wirebound.export import ExportError, open_source, read_network
-from wirebound.export.card import model_card
+from wirebound.export import ExportError, read_network
+from wirebound_lab.cli import main
+from wirebound_lab.paper.c_export import run_header
+from wirebound_lab.run.card import model_card
+from wirebound_lab.run.export_source import open_source
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 STACKS = ("norm-behind", "norm-before", "gelu", "others", "conv-settings", "norm-and-padding", "means", "pools", "conv1d")

@@ -8,10 +8,11 @@ import pytest
 import torch
 from export_helpers import inputs_for, outputs_of, small_network
 
-from wirebound import data as datasets
-from wirebound.experiments.c_export import run_header
-from wirebound.export import ExportError, open_source, read_network, to_c
+from wirebound.export import ExportError, read_network, to_c
 from wirebound.export.compact import compact, quantised
+from wirebound_lab import data as datasets
+from wirebound_lab.paper.c_export import run_header
+from wirebound_lab.run.export_source import open_source
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 

@@ -7,7 +7,8 @@ from export_helpers import inputs_for, outputs_of, small_network
 from torch import nn
 
 import wirebound as wb
-from wirebound.export import ExportError, open_source, to_onnx
+from wirebound.export import ExportError, to_onnx
+from wirebound_lab.run.export_source import open_source
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")

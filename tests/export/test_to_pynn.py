@@ -70,7 +70,7 @@ def test_newborns_keep_their_side():
     assert silent > 0
     listed = projections(model)
     inhibitory = sum(len(item.connections) for item in listed if item.receptor == "inhibitory")
-    assert inhibitory == int((wiring.code < 0).sum())
+    assert inhibitory == int((wiring.packed_rows < 0).sum())
     assert sum(len(item.connections) for item in listed) == wiring.budget
 
 

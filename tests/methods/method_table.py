@@ -20,17 +20,17 @@ class Line:
     promise: str | None  # "exactly" the budget after each step, "at most" the budget, or none
     lively: dict = field(default_factory=dict)
     born: bool = True  # connections come into being while it trains
-    walk: bool = False  # drift α and noise T, by the names l1 and temperature
+    drift: bool = False  # drift α and noise T, by the names l1 and temperature
 
 
 TABLE = {
-    "deep-r": Line(False, "exactly", {"l1": 0.02, "temperature": 1e-5}, walk=True),
+    "deep-r": Line(False, "exactly", {"l1": 0.02, "temperature": 1e-5}, drift=True),
     "fixed": Line(False, "exactly", born=False),
     "dense": Line(True, None, born=False),
     "soft-deep-r": Line(
-        True, None, {"l1": 0.02, "temperature": 1e-5, "theta_min": -0.01, "connectivity": 0.4}, walk=True
+        True, None, {"l1": 0.02, "temperature": 1e-5, "theta_min": -0.01, "connectivity": 0.4}, drift=True
     ),
-    "constant-rate": Line(False, "at most", {"l1": 0.02, "temperature": 1e-5, "rate": 0.02}, walk=True),
+    "constant-rate": Line(False, "at most", {"l1": 0.02, "temperature": 1e-5, "rate": 0.02}, drift=True),
     "l1-shrinkage": Line(True, None, {"l1": 0.01}, born=False),
     "pruning": Line(True, None, {"total_steps": 9, "connectivity": 0.4}, born=False),
     "set": Line(False, "exactly", {"every": 2}),
@@ -102,19 +102,19 @@ def everything(method):
     """All state, as a flat dict of what can be compared."""
     flat = {}
 
-    def walk(name, value):
+    def drift(name, value):
         if isinstance(value, dict):
             for key, item in value.items():
-                walk(f"{name}/{key}", item)
+                drift(f"{name}/{key}", item)
         elif isinstance(value, list | tuple):
             for i, item in enumerate(value):
-                walk(f"{name}/{i}", item)
+                drift(f"{name}/{i}", item)
         else:
             flat[name] = value
 
-    walk("model", dict(method.model.state_dict()))
-    walk("optimizer", method.optimizer.state_dict())
-    walk("method", method.state_dict())
+    drift("model", dict(method.model.state_dict()))
+    drift("optimizer", method.optimizer.state_dict())
+    drift("method", method.state_dict())
     return flat
 
 

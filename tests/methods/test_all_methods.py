@@ -15,7 +15,7 @@ from wirebound.ops import philox
 
 QUESTIONS = [(name, kind) for name in NAMES for kind in possible_kinds(name)]
 BORN = [name for name in NAMES if TABLE[name].born]
-WALKS = [name for name in NAMES if TABLE[name].walk]
+WALKS = [name for name in NAMES if TABLE[name].drift]
 STATES = ("sgd", "adam")
 
 
@@ -177,7 +177,7 @@ def _states(method, name):
     [(name, kind, scope) for name, kind in QUESTIONS for scope in ("global", "layer") if scope == "global" or not TABLE[name].plain],
 )
 def test_learns_a_tiny_task(name, kind, scope):
-    gentle = {"l1": 1e-4, "temperature": 1e-10} if TABLE[name].walk else {}
+    gentle = {"l1": 1e-4, "temperature": 1e-10} if TABLE[name].drift else {}
     if name == "pruning":
         gentle = {"total_steps": 90}
     method = build(name, kind, "adam", scope=scope, **gentle)

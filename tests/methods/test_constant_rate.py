@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import wirebound as wb
-from wirebound.core.draws import binomial, uniform
 from wirebound.methods.constant_rate import reactivate_
 from wirebound.ops import philox
+from wirebound.ops.draws import binomial, uniform
 from wirebound.wiring import LayerShape, Wiring
 
 X = torch.randn(20, 9, generator=torch.Generator().manual_seed(1))
@@ -50,7 +50,7 @@ def test_at_rate_1_it_is_deep_r(implementation, optimizer, scope):
 
 
 def test_without_births_against_numpy(implementation):
-    """θ of each connection walks until it falls below 0, and stays 0 from then on."""
+    """θ of each connection drifts until it falls below 0, and stays 0 from then on."""
     model = _model()
     (wiring,) = wb.wirings(model)
     method = wb.ConstantRate(model, torch.optim.SGD(model.parameters(), lr=0.2), rate=0.0, l1=0.05)

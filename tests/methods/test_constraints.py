@@ -11,8 +11,8 @@ from rival_helpers import OPTIMIZERS, bits, same, task
 from torch import nn
 
 import wirebound as wb
+from wirebound.engine.fused import why_not_fused
 from wirebound.methods.grow import Growth
-from wirebound.train.fused import why_not_fused
 from wirebound.wiring import LayerShape, Wiring
 
 METHODS = {
@@ -161,7 +161,7 @@ def test_no_constraints_leave_no_trace():
     free = network([12, 16, 3], wb.Constraints(), share=0.2)
     (wiring,) = wb.wirings(free)
     assert not wiring.constrained
-    assert torch.equal(wiring.code, Wiring(wiring.layers, wiring.initial_counts.tolist()).code)
+    assert torch.equal(wiring.packed_rows, Wiring(wiring.layers, wiring.initial_counts.tolist()).packed_rows)
     assert not any(name.endswith(("fan_caps", "column_signs")) for name in free.state_dict())
     assert "signs of neurons" not in str(wb.ledger(free))
     bound = network([12, 16, 3], wb.Constraints(dale=0.5), share=0.2)

@@ -12,7 +12,7 @@ from torch import nn
 
 import wirebound as wb
 from wirebound import ops
-from wirebound.train.stack import why_not_fused
+from wirebound.engine.stack import why_not_fused
 
 SPARSE = [name for name, line in TABLE.items() if not line.plain]
 MORE = {
@@ -33,7 +33,7 @@ def _held(method, layer):
     """All that a step could change of a layer: its connections, its bias, and what the optimiser keeps of both."""
     wiring, index = layer.wiring, layer.wiring.layer_index(layer.part)
     here = slice(index.start, index.end)
-    held = [layer.dense_weight(), index.layer_code().clone(), wiring.theta.detach()[here].clone()]
+    held = [layer.dense_weight(), index.layer_packed_rows().clone(), wiring.theta.detach()[here].clone()]
     if wiring.alive is not None:
         held.append(wiring.alive[here].clone())
     held += [value[here].clone() for value in method.optimizer.state[wiring.theta].values() if _long(value, wiring)]

@@ -10,10 +10,10 @@ from rival_helpers import OPTIMIZERS, small, steps, task
 from torch import nn
 
 import wirebound as wb
-from wirebound import data as datasets
-from wirebound.train import TrainConfig
-from wirebound.train.engine import ModuleEngine
-from wirebound.train.models import build_method, build_model, build_optimizer
+from wirebound.engine.modules import ModuleEngine
+from wirebound_lab import data as datasets
+from wirebound_lab.run import TrainConfig
+from wirebound_lab.run.models import build_method, build_model, build_optimizer
 
 
 def _watched(model):
@@ -119,7 +119,7 @@ def test_a_step_that_is_left_out_moves_the_watch_on():
 
 SCRIPT = """
 import json, torch, wirebound as wb
-from wirebound.bench.scale_process import Peak
+from wirebound_lab.bench.scale_process import Peak
 n = 20_000
 layer = wb.SparseLinear(n, n, bias=False, budget=n)
 method = wb.RigL(layer, torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9), every=2)

@@ -9,7 +9,7 @@ from rival_helpers import OPTIMIZERS, bits, same, small, steps, task
 from torch import nn
 
 import wirebound as wb
-from wirebound.train import TrainConfig, train
+from wirebound_lab.run import TrainConfig, train
 
 METHODS = {
     "set": lambda m, o: wb.SET(m, o, every=4),
@@ -121,7 +121,7 @@ def test_newborns_have_a_clean_state_and_survivors_keep_theirs(implementation, n
                 assert value[k].item() == pytest.approx(theirs[expected[position]].item(), rel=1e-4, abs=1e-8)
     assert newborn >= info.rewired
     if name == "adam":
-        assert method.bridge.born[0][wiring.theta == 0].eq(5).all()
+        assert method.adapter.born[0][wiring.theta == 0].eq(5).all()
 
 
 def test_set_drops_the_smallest_of_each_sign_and_grows_at_random():

@@ -72,26 +72,26 @@ void check(const wb_conv& conv, double density, std::mt19937_64& random) {
     // A wiring whose pointers do not start at zero, as for a layer in the middle of a larger one.
     const int64_t base = static_cast<int64_t>(random() % 1000);
     std::vector<int64_t> colptr{base};
-    std::vector<int32_t> code;
+    std::vector<int32_t> packed_rows;
     for (int64_t column = 0; column < group_in * conv.kernel[0] * conv.kernel[1]; ++column) {
         for (int64_t row = 0; row < conv.out_channels; ++row)
-            if (uniform(random) < density) code.push_back(static_cast<int32_t>(row) | (random() % 2 ? INT32_MIN : 0));
-        colptr.push_back(base + static_cast<int64_t>(code.size()));
+            if (uniform(random) < density) packed_rows.push_back(static_cast<int32_t>(row) | (random() % 2 ? INT32_MIN : 0));
+        colptr.push_back(base + static_cast<int64_t>(packed_rows.size()));
     }
     const auto filled = [&](int64_t size) {
         std::vector<T> values(static_cast<size_t>(size));
         for (auto& value : values) value = static_cast<T>(normal(random));
         return values;
     };
-    const std::vector<T> theta = filled(static_cast<int64_t>(code.size()));
+    const std::vector<T> theta = filled(static_cast<int64_t>(packed_rows.size()));
     const int64_t in_area = conv.in_size[0] * conv.in_size[1], out_area = conv.out_size[0] * conv.out_size[1];
     const std::vector<T> x = filled(conv.batch * conv.in_channels * in_area);
     const std::vector<T> dy = filled(conv.batch * conv.out_channels * out_area), bias = filled(conv.out_channels);
-    std::vector<T> y = dy, dx = x, dtheta(code.size(), T(7));
+    std::vector<T> y = dy, dx = x, dtheta(packed_rows.size(), T(7));
     const bool with_bias = random() % 2;
 
     std::vector<double> want_y(y.size()), scale_y(y.size()), want_dx(x.size()), scale_dx(x.size());
-    std::vector<double> want_dtheta(code.size()), scale_dtheta(code.size());
+    std::vector<double> want_dtheta(packed_rows.size()), scale_dtheta(packed_rows.size());
     for (size_t i = 0; i < y.size(); ++i) {
         want_y[i] = with_bias ? bias[i / static_cast<size_t>(out_area) % static_cast<size_t>(conv.out_channels)] : 0;
         scale_y[i] = std::abs(want_y[i]);
@@ -102,8 +102,8 @@ void check(const wb_conv& conv, double density, std::mt19937_64& random) {
         const int64_t channel = static_cast<int64_t>(column) / (conv.kernel[0] * conv.kernel[1]);
         const int64_t ky = place / conv.kernel[1], kx = place % conv.kernel[1];
         for (; k < static_cast<size_t>(colptr[column + 1] - base); ++k) {
-            const int64_t row = code[k] & 0x7fffffff, in_channel = row / group_out * group_in + channel;
-            const double sign = code[k] < 0 ? -1 : 1, weight = sign * theta[k];
+            const int64_t row = packed_rows[k] & 0x7fffffff, in_channel = row / group_out * group_in + channel;
+            const double sign = packed_rows[k] < 0 ? -1 : 1, weight = sign * theta[k];
             for (int64_t at = 0; at < conv.batch * out_area; ++at) {
                 const int64_t b = at / out_area, oy = at % out_area / conv.out_size[1], ox = at % conv.out_size[1];
                 const int64_t iy = oy * conv.stride[0] + ky * conv.dilation[0] - conv.before[0];
@@ -124,13 +124,13 @@ void check(const wb_conv& conv, double density, std::mt19937_64& random) {
 
     const int64_t count = static_cast<int64_t>(theta.size());
     const auto forward = [&](std::vector<T>& to, int threads) {
-        const int status = Kernels::forward(&conv, x.data(), to.data(), count, colptr.data(), code.data(),
+        const int status = Kernels::forward(&conv, x.data(), to.data(), count, colptr.data(), packed_rows.data(),
                                             theta.data(), 0, with_bias ? bias.data() : nullptr, threads);
         CHECK(status == WB_FINE);
     };
     const auto backward = [&](T* to_dx, T* to_dtheta, int threads) {
         const int status = Kernels::backward(&conv, x.data(), dy.data(), to_dx, to_dtheta, count, colptr.data(),
-                                             code.data(), theta.data(), threads);
+                                             packed_rows.data(), theta.data(), threads);
         CHECK(status == WB_FINE);
     };
     auto other_y = y, other_dx = dx, only_dx = dx, other_dtheta = dtheta, only_dtheta = dtheta;

@@ -171,7 +171,7 @@ static bool compare(Random& random, bool overflow) {
         spec.n_in = w.shape.n_in.data();
         spec.n_out = w.shape.n_out.data();
         spec.colptr = wirings[i].index.colptr.data();
-        spec.code = wirings[i].index.code.data();
+        spec.packed_rows = wirings[i].index.packed_rows.data();
         spec.theta = wirings[i].theta.data.data();
         spec.moment1 = moments ? wirings[i].theta.moment1.data() : nullptr;
         spec.moment2 = wirings[i].theta.moment2.data();
@@ -276,7 +276,7 @@ static bool compare(Random& random, bool overflow) {
             values.push_back(item.second);
         }
         const Index right = build_index(net.wirings[i].shape, positions, net.wirings[i].seed, net.wirings[i].index);
-        CHECK(wirings[i].index.colptr == right.colptr && wirings[i].index.code == right.code);
+        CHECK(wirings[i].index.colptr == right.colptr && wirings[i].index.packed_rows == right.packed_rows);
         compare_values(values, wirings[i].theta);
         for (size_t k = 0; k < values.size() && net.ages; ++k) CHECK(wirings[i].born[k] == values[k].born);
     }

@@ -61,21 +61,21 @@ void check(const Shape& shape, std::mt19937_64& random) {
     // A wiring whose pointers do not start at zero, as for a layer in the middle of a larger one.
     const int64_t base = static_cast<int64_t>(random() % 1000);
     std::vector<int64_t> colptr{base};
-    std::vector<int32_t> code;
+    std::vector<int32_t> packed_rows;
     for (int64_t column = 0; column < n_in; ++column) {
         if (density >= 0.01) {
             for (int64_t row = 0; row < n_out; ++row)
-                if (uniform(random) < density) code.push_back(static_cast<int32_t>(row));
+                if (uniform(random) < density) packed_rows.push_back(static_cast<int32_t>(row));
         } else if (density > 0) {  // sparse: a few increasing rows
             int64_t row = static_cast<int64_t>(uniform(random) / density);
             for (; row < n_out; row += 1 + static_cast<int64_t>(2 * uniform(random) / density))
-                code.push_back(static_cast<int32_t>(row));
+                packed_rows.push_back(static_cast<int32_t>(row));
         }
-        colptr.push_back(base + static_cast<int64_t>(code.size()));
+        colptr.push_back(base + static_cast<int64_t>(packed_rows.size()));
     }
-    for (auto& entry : code)
+    for (auto& entry : packed_rows)
         if (random() % 2) entry |= INT32_MIN;
-    std::vector<T> theta(code.size());
+    std::vector<T> theta(packed_rows.size());
     for (auto& value : theta) value = static_cast<T>(random() % 8 == 0 ? 0.0 : uniform(random));
 
     const int64_t x_stride = n_in + static_cast<int64_t>(random() % 3);
@@ -88,13 +88,13 @@ void check(const Shape& shape, std::mt19937_64& random) {
     };
     const std::vector<T> x = filled(batch, x_stride, n_in), dy = filled(batch, y_stride, n_out);
     const std::vector<T> bias = filled(1, n_out, n_out);
-    std::vector<T> y = filled(batch, y_stride, n_out), dx = filled(batch, x_stride, n_in), dtheta(code.size(), T(7));
+    std::vector<T> y = filled(batch, y_stride, n_out), dx = filled(batch, x_stride, n_in), dtheta(packed_rows.size(), T(7));
     const bool with_bias = random() % 2;
 
     // Padding between rows must survive, so the expectation starts from what is there.
     std::vector<double> want_y(y.begin(), y.end()), scale_y(y.size());
     std::vector<double> want_dx(dx.begin(), dx.end()), scale_dx(dx.size());
-    std::vector<double> want_dtheta(code.size()), scale_dtheta(code.size());
+    std::vector<double> want_dtheta(packed_rows.size()), scale_dtheta(packed_rows.size());
     for (int64_t b = 0; b < batch; ++b) {
         for (int64_t row = 0; row < n_out; ++row) {
             want_y[b * y_stride + row] = with_bias ? bias[row] : 0;
@@ -103,8 +103,8 @@ void check(const Shape& shape, std::mt19937_64& random) {
         for (int64_t column = 0; column < n_in; ++column) {
             want_dx[b * x_stride + column] = 0;
             for (int64_t k = colptr[column] - base; k < colptr[column + 1] - base; ++k) {
-                const int64_t row = code[k] & 0x7fffffff;
-                const double sign = code[k] < 0 ? -1 : 1, weight = sign * theta[k];
+                const int64_t row = packed_rows[k] & 0x7fffffff;
+                const double sign = packed_rows[k] < 0 ? -1 : 1, weight = sign * theta[k];
                 const double in = x[b * x_stride + column], out = dy[b * y_stride + row];
                 want_y[b * y_stride + row] += weight * in;
                 scale_y[b * y_stride + row] += std::abs(weight * in);
@@ -119,13 +119,13 @@ void check(const Shape& shape, std::mt19937_64& random) {
     const int64_t count = static_cast<int64_t>(theta.size());
     const auto forward = [&](std::vector<T>& to, int threads) {
         const int status = Kernels::forward(x.data(), x_stride, to.data(), y_stride, batch, n_in, n_out, count,
-                                            colptr.data(), code.data(), theta.data(), 0,
+                                            colptr.data(), packed_rows.data(), theta.data(), 0,
                                             with_bias ? bias.data() : nullptr, threads);
         CHECK(status == WB_FINE);
     };
     const auto backward = [&](T* to_dx, T* to_dtheta, int threads) {
         const int status = Kernels::backward(x.data(), x_stride, dy.data(), y_stride, to_dx, x_stride, to_dtheta, batch,
-                                             n_in, n_out, count, colptr.data(), code.data(), theta.data(), threads);
+                                             n_in, n_out, count, colptr.data(), packed_rows.data(), theta.data(), threads);
         CHECK(status == WB_FINE);
     };
     auto other_y = y, other_dx = dx, only_dx = dx;

@@ -27,7 +27,7 @@ using Numbers = std::vector<double>;
 template <class T>
 struct Matrix {
     std::vector<int64_t> colptr;
-    std::vector<int32_t> code;
+    std::vector<int32_t> packed_rows;
     std::vector<T> theta;
     std::vector<size_t> columns;
 
@@ -37,16 +37,16 @@ struct Matrix {
         for (int64_t column = 0; column < n_in; ++column) {
             for (int64_t row = 0; row < rows; ++row) {
                 if (random.uniform() >= density) continue;
-                code.push_back(static_cast<int32_t>(row) | (random.below(2) ? INT32_MIN : 0));
+                packed_rows.push_back(static_cast<int32_t>(row) | (random.below(2) ? INT32_MIN : 0));
                 theta.push_back(static_cast<T>(random.uniform()));
                 columns.push_back(static_cast<size_t>(column));
             }
-            colptr.push_back(base + static_cast<int64_t>(code.size()));
+            colptr.push_back(base + static_cast<int64_t>(packed_rows.size()));
         }
     }
-    size_t size() const { return code.size(); }
-    size_t row(size_t k) const { return static_cast<size_t>(code[k] & INT32_MAX); }
-    double sign(size_t k) const { return code[k] < 0 ? -1.0 : 1.0; }
+    size_t size() const { return packed_rows.size(); }
+    size_t row(size_t k) const { return static_cast<size_t>(packed_rows[k] & INT32_MAX); }
+    double sign(size_t k) const { return packed_rows[k] < 0 ? -1.0 : 1.0; }
     double weight(size_t k) const { return sign(k) * static_cast<double>(theta[k]); }
 };
 
@@ -174,8 +174,8 @@ static void check(Random& random, int64_t batch) {
     task.steps = steps, task.batch = batch, task.n_in = n_in, task.n_hidden = hidden;
     task.lengths = with_lengths ? lengths.data() : nullptr;
     task.connections_ih = static_cast<int64_t>(ih.size()), task.connections_hh = static_cast<int64_t>(hh.size());
-    task.colptr_ih = ih.colptr.data(), task.code_ih = ih.code.data(), task.theta_ih = ih.theta.data();
-    task.colptr_hh = hh.colptr.data(), task.code_hh = hh.code.data(), task.theta_hh = hh.theta.data();
+    task.colptr_ih = ih.colptr.data(), task.code_ih = ih.packed_rows.data(), task.theta_ih = ih.theta.data();
+    task.colptr_hh = hh.colptr.data(), task.code_hh = hh.packed_rows.data(), task.theta_hh = hh.theta.data();
     if (with_bias) task.bias_ih = b_ih.data(), task.bias_hh = b_hh.data();
     task.x = x.data(), task.x_time = of_x.time, task.x_sample = of_x.sample;
     task.h_0 = h_0.data(), task.c_0 = gru ? nullptr : c_0.data();

@@ -57,10 +57,10 @@ static void compare(Random& random, const Shape& shape, int64_t budget, int64_t 
         bytes.push_back(static_cast<int8_t>(100 * value));
         halves.push_back(static_cast<int16_t>(10000 * value));
     }
-    const wb_rider riders[] = {{theta.data(), 4, 0}, {moment.data(), 8, 0}, {born_at.data(), 4, step},
+    const wb_carried carried[] = {{theta.data(), 4, 0}, {moment.data(), 8, 0}, {born_at.data(), 4, step},
                                {bytes.data(), 1, 0}, {halves.data(), 2, 0}};
     std::vector<int64_t> got_born(layers, -1), got_died(layers, -1);
-    wb_rewire(budget, shape.layers(), shape.n_in.data(), shape.n_out.data(), index.colptr.data(), index.code.data(), riders,
+    wb_rewire(budget, shape.layers(), shape.n_in.data(), shape.n_out.data(), index.colptr.data(), index.packed_rows.data(), carried,
               5, dead.data(), deaths, seed, wiring_index, step, by_share ? shares.data() : nullptr, got_born.data(),
               got_died.data(), 1 + static_cast<int>(random.below(2)));
 
@@ -70,7 +70,7 @@ static void compare(Random& random, const Shape& shape, int64_t budget, int64_t 
     for (const auto& item : expected) after.push_back(item.first);
     const Index right = build_index(shape, after, seed, wiring_index);
     CHECK(index.colptr == right.colptr);
-    CHECK(index.code == right.code);
+    CHECK(index.packed_rows == right.packed_rows);
     size_t k = 0;
     for (const auto& item : expected) {
         CHECK(theta[k] == item.second.theta && moment[k] == item.second.moment && born_at[k] == item.second.born);
@@ -114,15 +114,15 @@ static void reborn_in_place() {
     const Shape shape{{3}, {2}};
     std::vector<int64_t> positions = {0, 1, 2, 3, 4, 5};
     Index index = build_index(shape, positions, 7, 0);
-    index.code[3] ^= INT32_MIN;  // not its constant sign: a wiring may start so
-    const int32_t constant = build_index(shape, positions, 7, 0).code[3];
+    index.packed_rows[3] ^= INT32_MIN;  // not its constant sign: a wiring may start so
+    const int32_t constant = build_index(shape, positions, 7, 0).packed_rows[3];
     std::vector<float> theta = {1, 2, 3, -1, 5, 6};
-    const wb_rider rider{theta.data(), 4, 0};
+    const wb_carried moved{theta.data(), 4, 0};
     const int64_t dead = 3;
     int64_t born, died;
-    wb_rewire(6, 1, shape.n_in.data(), shape.n_out.data(), index.colptr.data(), index.code.data(), &rider, 1, &dead, 1, 7, 0,
+    wb_rewire(6, 1, shape.n_in.data(), shape.n_out.data(), index.colptr.data(), index.packed_rows.data(), &moved, 1, &dead, 1, 7, 0,
               1, nullptr, &born, &died, 1);
-    CHECK(born == 1 && died == 1 && index.code[3] == constant);
+    CHECK(born == 1 && died == 1 && index.packed_rows[3] == constant);
     CHECK((theta == std::vector<float>{1, 2, 3, 0, 5, 6}));
 }
 
@@ -130,7 +130,7 @@ static void reborn_in_place() {
 static void huge_layer() {
     const int64_t n_in = (int64_t{1} << 31) / 1024, n_out = (int64_t{1} << 31) - 1;
     std::vector<int64_t> colptr(static_cast<size_t>(n_in + 1), 0);
-    std::vector<int32_t> code;
+    std::vector<int32_t> packed_rows;
     std::vector<float> theta;
     std::vector<int64_t> positions;
     for (int64_t c = 0; c < n_in; ++c) {
@@ -138,13 +138,13 @@ static void huge_layer() {
             for (int64_t row : {int64_t{0}, int64_t{1}, n_out - 1}) {
                 const int64_t p = c * n_out + row;
                 positions.push_back(p);
-                code.push_back(static_cast<int32_t>(row) | (sign_reference(3, 1, p) < 0 ? INT32_MIN : 0));
+                packed_rows.push_back(static_cast<int32_t>(row) | (sign_reference(3, 1, p) < 0 ? INT32_MIN : 0));
                 theta.push_back(1);
             }
         }
-        colptr[static_cast<size_t>(c + 1)] = static_cast<int64_t>(code.size());
+        colptr[static_cast<size_t>(c + 1)] = static_cast<int64_t>(packed_rows.size());
     }
-    const int64_t budget = static_cast<int64_t>(code.size());
+    const int64_t budget = static_cast<int64_t>(packed_rows.size());
     const std::vector<int64_t> dead = {0, 4, 5, 6, budget - 1};
     std::vector<int64_t> survivors;
     for (int64_t k = 0; k < budget; ++k)
@@ -153,14 +153,14 @@ static void huge_layer() {
     std::vector<int64_t> expected = newborns_reference(shape, survivors, 5, 3, 1, 9, nullptr);
     expected.insert(expected.end(), survivors.begin(), survivors.end());
     std::sort(expected.begin(), expected.end());
-    const wb_rider rider{theta.data(), 4, 0};
+    const wb_carried moved{theta.data(), 4, 0};
     int64_t born, died;
-    wb_rewire(budget, 1, &n_in, &n_out, colptr.data(), code.data(), &rider, 1, dead.data(), 5, 3, 1, 9, nullptr, &born, &died,
+    wb_rewire(budget, 1, &n_in, &n_out, colptr.data(), packed_rows.data(), &moved, 1, dead.data(), 5, 3, 1, 9, nullptr, &born, &died,
               1);
     std::vector<int64_t> got;
     for (int64_t c = 0; c < n_in; ++c)
         for (int64_t k = colptr[static_cast<size_t>(c)]; k < colptr[static_cast<size_t>(c + 1)]; ++k)
-            got.push_back(c * n_out + (code[static_cast<size_t>(k)] & 0x7fffffff));
+            got.push_back(c * n_out + (packed_rows[static_cast<size_t>(k)] & 0x7fffffff));
     CHECK(got == expected);
 }
 

@@ -57,8 +57,8 @@ static void reference(const SparseStack& stack, const float* x, const float* dy,
         for (size_t i = 0; i < part; ++i) column += static_cast<size_t>(stack.shape.n_in[i]);
         for (size_t c = 0; c < static_cast<size_t>(stack.shape.n_in[part]); ++c) {
             for (int64_t k = stack.index.colptr[column + c]; k < stack.index.colptr[column + c + 1]; ++k) {
-                const int32_t code = stack.index.code[static_cast<size_t>(k)];
-                function(static_cast<size_t>(k), static_cast<size_t>(code & INT32_MAX), c, code < 0 ? -1.0 : 1.0);
+                const int32_t packed_rows = stack.index.packed_rows[static_cast<size_t>(k)];
+                function(static_cast<size_t>(k), static_cast<size_t>(packed_rows & INT32_MAX), c, packed_rows < 0 ? -1.0 : 1.0);
             }
         }
     };
@@ -97,7 +97,7 @@ static void compare(Random& random, int64_t batch) {
         for (size_t j = 0; j < part; ++j) column += stack.shape.n_in[j];
         layers.push_back(wb_stack_layer{stack.shape.n_in[part], stack.shape.n_out[part],
                                         static_cast<int64_t>(stack.theta.size()),
-                                        stack.index.colptr.data() + column, stack.index.code.data(), stack.theta.data(),
+                                        stack.index.colptr.data() + column, stack.index.packed_rows.data(), stack.theta.data(),
                                         stack.biases[i].empty() ? nullptr : stack.biases[i].data(),
                                         stack.activations[i], 0});
         outputs += stack.shape.n_out[part];

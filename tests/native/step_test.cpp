@@ -25,10 +25,10 @@ struct Arrays {
     std::vector<int32_t> birth;
 
     bool operator==(const Arrays& other) const {
-        return index.colptr == other.index.colptr && index.code == other.index.code && theta == other.theta &&
+        return index.colptr == other.index.colptr && index.packed_rows == other.index.packed_rows && theta == other.theta &&
                moment1 == other.moment1 && moment2 == other.moment2 && birth == other.birth;
     }
-    std::vector<wb_rider> riders(int64_t step) {
+    std::vector<wb_carried> carried(int64_t step) {
         const int64_t size = sizeof(T);
         return {{theta.data(), size, 0}, {moment1.data(), size, 0}, {moment2.data(), size, 0}, {birth.data(), 4, step}};
     }
@@ -66,7 +66,7 @@ static void compare(Random& random, const Shape& shape, int64_t budget, int64_t 
         gradient.push_back(static_cast<T>(random.signed_uniform()));
     }
     if (lost) one.theta[static_cast<size_t>(random.below(budget))] = std::numeric_limits<T>::quiet_NaN();
-    const wb_walk walk{0, budget, 0.3 * random.uniform(), 0.1 * random.uniform(), 1.0, 1.0, 0};
+    const wb_drift_and_noise drift{0, budget, 0.3 * random.uniform(), 0.1 * random.uniform(), 1.0, 1.0, 0};
     std::vector<double> shares;
     for (int64_t i = 0; i < layers; ++i) shares.push_back(0.1 + random.uniform());
     const double* by_share = random.below(2) ? shares.data() : nullptr;
@@ -75,10 +75,10 @@ static void compare(Random& random, const Shape& shape, int64_t budget, int64_t 
     const size_t count = static_cast<size_t>(layers);
     std::vector<int64_t> born(count, -1), died(count, -1), active(count, -1), right_born(count, 0), right_died(count, 0);
 
-    const std::vector<wb_rider> riders = one.riders(step);
+    const std::vector<wb_carried> carried = one.carried(step);
     const wb_step task{rule, budget, layers, shape.n_in.data(), shape.n_out.data(), one.index.colptr.data(),
-                       one.index.code.data(), one.theta.data(), gradient.data(), one.moment1.data(), one.moment2.data(),
-                       nullptr, one.birth.data(), &walk, 1, riders.data(), 4, by_share, born.data(), died.data(),
+                       one.index.packed_rows.data(), one.theta.data(), gradient.data(), one.moment1.data(), one.moment2.data(),
+                       nullptr, one.birth.data(), &drift, 1, carried.data(), 4, by_share, born.data(), died.data(),
                        active.data(), wiring_index};
     const int64_t replaced = Kernel<T>::step(&task, threads);
 
@@ -86,16 +86,16 @@ static void compare(Random& random, const Shape& shape, int64_t budget, int64_t 
     const Arrays<T> before = two;
     const int64_t found =
         Kernel<T>::update(&rule, budget, two.theta.data(), gradient.data(), two.moment1.data(), two.moment2.data(),
-                          nullptr, two.birth.data(), &walk, 1, dead.data(), budget, threads);
+                          nullptr, two.birth.data(), &drift, 1, dead.data(), budget, threads);
     CHECK((found == WB_NOT_FINITE) == lost);
     CHECK(replaced == found);
     if (lost) {  // nothing was touched; NaN is not equal to itself, so bytes are compared
         CHECK(std::memcmp(one.theta.data(), before.theta.data(), one.theta.size() * sizeof(T)) == 0);
-        CHECK(one.moment1 == before.moment1 && one.moment2 == before.moment2 && one.index.code == before.index.code);
+        CHECK(one.moment1 == before.moment1 && one.moment2 == before.moment2 && one.index.packed_rows == before.index.packed_rows);
         return;
     }
-    const std::vector<wb_rider> right = two.riders(step);
-    wb_rewire(budget, layers, shape.n_in.data(), shape.n_out.data(), two.index.colptr.data(), two.index.code.data(),
+    const std::vector<wb_carried> right = two.carried(step);
+    wb_rewire(budget, layers, shape.n_in.data(), shape.n_out.data(), two.index.colptr.data(), two.index.packed_rows.data(),
               right.data(), 4, dead.data(), found, rule.seed, wiring_index, step, by_share, right_born.data(),
               right_died.data(), threads);
     CHECK(one == two);

@@ -28,11 +28,11 @@ struct Wiring {
     std::vector<int64_t> born, died;
 
     bool operator==(const Wiring& other) const {
-        return index.colptr == other.index.colptr && index.code == other.index.code && columns == other.columns &&
+        return index.colptr == other.index.colptr && index.packed_rows == other.index.packed_rows && columns == other.columns &&
                birth == other.birth && theta == other.theta && moment == other.moment && bytes == other.bytes &&
                halves == other.halves && born == other.born && died == other.died;
     }
-    std::vector<wb_rider> riders(int64_t step) {
+    std::vector<wb_carried> carried(int64_t step) {
         return {{theta.data(), 4, 0}, {moment.data(), 8, 0}, {birth.data(), 4, step}, {bytes.data(), 1, 0},
                 {halves.data(), 2, 0}};
     }
@@ -67,13 +67,13 @@ static void compare(Random& random, const Shape& shape, int64_t budget, int64_t 
     std::vector<double> shares;
     for (int64_t i = 0; i < shape.layers(); ++i) shares.push_back(random.below(4) == 0 ? 0.0 : random.uniform());
 
-    const auto task = [&](Wiring& wiring, const std::vector<wb_rider>& riders, int64_t most) {
+    const auto task = [&](Wiring& wiring, const std::vector<wb_carried>& carried, int64_t most) {
         return RewireTask{budget, shape.layers(), shape.n_in.data(), shape.n_out.data(), wiring.index.colptr.data(),
-                          wiring.index.code.data(), riders.data(), 5, wiring.columns.data(), seed, wiring_index, step,
+                          wiring.index.packed_rows.data(), carried.data(), 5, wiring.columns.data(), seed, wiring_index, step,
                           by_share ? shares.data() : nullptr, most};
     };
     RewireScratch scratch;
-    const std::vector<wb_rider> one = listed.riders(step), two = streamed.riders(step), three = by_theta.riders(step);
+    const std::vector<wb_carried> one = listed.carried(step), two = streamed.carried(step), three = by_theta.carried(step);
     rewire_wiring(task(listed, one, budget), dead.data(), deaths, listed.born.data(), listed.died.data(), 1, scratch);
     const int threads = 1 + static_cast<int>(random.below(2));
     rewire_wiring(task(streamed, two, 0), dead.data(), deaths, streamed.born.data(), streamed.died.data(), threads, scratch);
@@ -83,9 +83,9 @@ static void compare(Random& random, const Shape& shape, int64_t budget, int64_t 
         rewire_by_streaming(task(by_theta, three, 0), deaths, by_theta.born.data(), by_theta.died.data(), threads, scratch);
         CHECK(by_theta == listed);
     }
-    const std::vector<wb_rider> four = by_library.riders(step);
+    const std::vector<wb_carried> four = by_library.carried(step);
     wb_rewire(budget, shape.layers(), shape.n_in.data(), shape.n_out.data(), by_library.index.colptr.data(),
-              by_library.index.code.data(), four.data(), 5, dead.data(), deaths, seed, wiring_index, step,
+              by_library.index.packed_rows.data(), four.data(), 5, dead.data(), deaths, seed, wiring_index, step,
               by_share ? shares.data() : nullptr, by_library.born.data(), by_library.died.data(), threads);
     by_library.columns = listed.columns;  // which the library is not given
     CHECK(by_library == listed);

@@ -66,10 +66,10 @@ static void compare(Random& random, int64_t n, int threads) {
     rule.eps = 1e-4;
     const bool has_momentum = random.below(2) == 0, amsgrad = random.below(2) == 0, ages = random.below(3) != 0;
 
-    // Two walks with a gap before, between and after them; the first may have rates of its own, the second be frozen.
+    // Two drifts with a gap before, between and after them; the first may have rates of its own, the second be frozen.
     const int64_t a = random.below(n / 4 + 1), b = a + random.below(n / 3 + 1), c = b + random.below(n / 8 + 1);
     const bool own = random.below(2) == 0;
-    const wb_walk walks[] = {{a, b, 1e-3 * random.uniform(), 1e-2 * random.uniform(), own ? 2 * random.uniform() : 1.0,
+    const wb_drift_and_noise drifts[] = {{a, b, 1e-3 * random.uniform(), 1e-2 * random.uniform(), own ? 2 * random.uniform() : 1.0,
                               own ? 2 * random.uniform() : 1.0, 0},
                              {c, c + (n - c) / 2, 0.0, random.below(2) ? 0.0 : 0.02, 1.0, 1.0, random.below(4) == 0}};
 
@@ -79,7 +79,7 @@ static void compare(Random& random, int64_t n, int threads) {
     const auto call = [&](Arrays<T>& to, int64_t* out, int64_t capacity, int with_threads) {
         return Kernel<T>::update(&rule, n, to.theta.data(), to.gradient.data(),
                                  rule.kind == WB_ADAM || has_momentum ? to.moment1.data() : nullptr, to.moment2.data(),
-                                 amsgrad ? to.moment2_max.data() : nullptr, ages ? to.born.data() : nullptr, walks, 2, out,
+                                 amsgrad ? to.moment2_max.data() : nullptr, ages ? to.born.data() : nullptr, drifts, 2, out,
                                  capacity, with_threads);
     };
     const int64_t count = call(data, dead.data(), n, 1);
@@ -92,19 +92,19 @@ static void compare(Random& random, int64_t n, int threads) {
         const double age = ages ? static_cast<double>(rule.clock - before.born[i]) : static_cast<double>(rule.clock);
         wb_rule here = rule;
         bool frozen = false;
-        for (const wb_walk& walk : walks) {
-            if (k < walk.first || k >= walk.last) continue;
-            here.lr *= walk.lr_factor;
-            here.weight_decay *= walk.decay_factor;
-            frozen = walk.frozen != 0;
+        for (const wb_drift_and_noise& drift : drifts) {
+            if (k < drift.first || k >= drift.last) continue;
+            here.lr *= drift.lr_factor;
+            here.weight_decay *= drift.decay_factor;
+            frozen = drift.frozen != 0;
         }
         if (!frozen) optimise_reference(here, s, before.gradient[i], has_momentum, amsgrad, age);
         if (rule.bound && !frozen) {
-            for (const wb_walk& walk : walks) {
-                if (k < walk.first || k >= walk.last) continue;
-                s.theta -= walk.shrink;
-                if (walk.noise_std != 0)
-                    s.theta += walk.noise_std * normal_reference(rule.seed, rule.stream, static_cast<uint64_t>(rule.step), k);
+            for (const wb_drift_and_noise& drift : drifts) {
+                if (k < drift.first || k >= drift.last) continue;
+                s.theta -= drift.shrink;
+                if (drift.noise_std != 0)
+                    s.theta += drift.noise_std * normal_reference(rule.seed, rule.stream, static_cast<uint64_t>(rule.step), k);
             }
             if (rule.clamp) s.theta = std::fmax(s.theta, 0);
         }

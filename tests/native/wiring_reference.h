@@ -27,7 +27,7 @@ struct Shape {
 // The arrays that the kernels work on, from sorted positions.
 struct Index {
     std::vector<int64_t> colptr;
-    std::vector<int32_t> code;
+    std::vector<int32_t> packed_rows;
 };
 
 inline Index build_index(const Shape& shape, const std::vector<int64_t>& positions, uint64_t seed, int wiring_index) {
@@ -40,7 +40,7 @@ inline Index build_index(const Shape& shape, const std::vector<int64_t>& positio
             for (; at < positions.size() && positions[at] < base + shape.n_out[i]; ++at) {
                 const int64_t row = positions[at] - base;
                 const bool negative = sign_reference(seed, wiring_index, positions[at]) < 0;
-                index.code.push_back(static_cast<int32_t>(row) | (negative ? INT32_MIN : 0));
+                index.packed_rows.push_back(static_cast<int32_t>(row) | (negative ? INT32_MIN : 0));
             }
             index.colptr.push_back(static_cast<int64_t>(at));
         }

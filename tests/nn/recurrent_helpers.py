@@ -46,10 +46,10 @@ def at_connections(layer: Layer, dense: nn.Module) -> Tensor:
     found = []
     for name, matrix in zip(layer.matrix_names, layer.matrices(), strict=True):
         index = layer.wiring.layer_index(matrix.part)
-        code, colptr = index.layer_code(), index.layer_colptr()
+        packed_rows, colptr = index.layer_packed_rows(), index.layer_colptr()
         columns = torch.repeat_interleave(torch.arange(colptr.numel() - 1), colptr.diff())
         gradient = dense.get_parameter(name).grad
-        found.append(gradient[rows_of(code), columns] * signs_of(code, gradient.dtype))
+        found.append(gradient[rows_of(packed_rows), columns] * signs_of(packed_rows, gradient.dtype))
     return torch.cat(found)
 
 

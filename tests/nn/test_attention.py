@@ -80,7 +80,7 @@ def test_gradients_of_the_connections_are_those_of_the_dense_weights() -> None:
     got = wiring.theta.grad
     dense = [*twin.in_proj_weight.grad.chunk(3), twin.out_proj.weight.grad]
     flat = torch.cat([g.t().reshape(-1) for g in dense])[wiring.positions()]
-    same(got * torch.where(wiring.code < 0, -1.0, 1.0), flat)
+    same(got * torch.where(wiring.packed_rows < 0, -1.0, 1.0), flat)
 
 
 def test_unbatched_and_self_attention_on_both_implementations(implementation: str) -> None:

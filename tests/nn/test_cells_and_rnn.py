@@ -55,9 +55,9 @@ def test_an_rnn_without_a_batch_or_a_gradient() -> None:
 def of_theta(wiring: wb.Wiring, part: int, gradient: Tensor) -> Tensor:
     """A dense gradient at the connections of a matrix, with respect to θ."""
     index = wiring.layer_index(part)
-    code, colptr = index.layer_code(), index.layer_colptr()
+    packed_rows, colptr = index.layer_packed_rows(), index.layer_colptr()
     columns = torch.repeat_interleave(torch.arange(colptr.numel() - 1), colptr.diff())
-    return gradient[rows_of(code), columns] * signs_of(code, gradient.dtype)
+    return gradient[rows_of(packed_rows), columns] * signs_of(packed_rows, gradient.dtype)
 
 
 def unroll(cell: nn.Module, x: Tensor, state: Any) -> Tensor:

@@ -50,9 +50,9 @@ def check_twin(sparse: nn.Module, x: Tensor, arrange: Any, *extra: Any) -> None:
     torch.testing.assert_close(*gradients)
     assert outcomes[0].is_contiguous() == outcomes[1].is_contiguous()
     dense = arrange(twin.weight.grad)
-    code = wiring.code
+    packed_rows = wiring.packed_rows
     columns = torch.repeat_interleave(torch.arange(wiring.layers[0].n_in), wiring.colptr.diff())
-    torch.testing.assert_close(wiring.theta.grad, dense[rows_of(code), columns] * signs_of(code, dense.dtype))
+    torch.testing.assert_close(wiring.theta.grad, dense[rows_of(packed_rows), columns] * signs_of(packed_rows, dense.dtype))
     if sparse.bias is not None:
         torch.testing.assert_close(sparse.bias.grad, twin.bias.grad)
     (source,) = wiring.watch[0]
@@ -100,9 +100,9 @@ def test_the_weight_of_a_transposed_convolution_has_its_gradient(groups: int) ->
     factor = torch.randn(4, 6 // groups, 3, 2, dtype=torch.float64)
     torch.testing.assert_close(layer.weight.detach().clone(), layer.dense_weight())
     (layer.weight * factor).sum().backward()
-    code, dense = layer.wiring.code, as_matrix(factor, groups)
+    packed_rows, dense = layer.wiring.packed_rows, as_matrix(factor, groups)
     columns = torch.repeat_interleave(torch.arange(dense.shape[1]), layer.wiring.colptr.diff())
-    torch.testing.assert_close(layer.wiring.theta.grad, dense[rows_of(code), columns] * signs_of(code, dense.dtype))
+    torch.testing.assert_close(layer.wiring.theta.grad, dense[rows_of(packed_rows), columns] * signs_of(packed_rows, dense.dtype))
 
 
 @both
@@ -160,11 +160,11 @@ class Coder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.code = nn.Conv3d(1, 4, 3, stride=2, padding=1)
+        self.packed_rows = nn.Conv3d(1, 4, 3, stride=2, padding=1)
         self.decode = nn.ConvTranspose3d(4, 1, 3, stride=2, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.decode(self.code(x).relu())
+        return self.decode(self.packed_rows(x).relu())
 
 
 METHODS = {
@@ -220,7 +220,7 @@ def test_conv1d_of_hugging_face() -> None:
     torch.testing.assert_close(model(x), twin(x))
     (wiring,) = wb.wirings(model)
     gradient = torch.cat([twin[i].weight.grad.reshape(-1) for i in (0, 2)])  # [in, out] is how positions count
-    torch.testing.assert_close(wiring.theta.grad, gradient[wiring.positions()] * signs_of(wiring.code, x.dtype))
+    torch.testing.assert_close(wiring.theta.grad, gradient[wiring.positions()] * signs_of(wiring.packed_rows, x.dtype))
     torch.testing.assert_close(model[2].bias.grad, twin[2].bias.grad)
 
 

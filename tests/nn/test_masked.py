@@ -48,7 +48,7 @@ def test_equals_the_dense_model_in_outputs_and_gradients(scope: str) -> None:
     for network in (model, twin):
         network(WORDS).square().sum().backward()
     torch.testing.assert_close(model(WORDS), twin(WORDS))
-    got = torch.cat([w.theta.grad * torch.where(w.code < 0, -1.0, 1.0) for w in wb.wirings(model)])
+    got = torch.cat([w.theta.grad * torch.where(w.packed_rows < 0, -1.0, 1.0) for w in wb.wirings(model)])
     dense = torch.cat([twin[i].weight.grad.t().reshape(-1) for i in (0, 2)])
     offset, positions = 0, []
     for wiring in wb.wirings(model):

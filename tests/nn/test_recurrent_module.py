@@ -88,7 +88,7 @@ def test_part_of_a_larger_wiring(kind):
     matrix = layer.matrices()[1]
     gradient = dense["rnn"].weight_hh_l0.grad.t().reshape(-1)
     own = wiring.positions()[edges[2] : edges[3]] - wiring.geometry.position_start[2]
-    signs = torch.where(wiring.code[edges[2] : edges[3]] < 0, -1.0, 1.0)
+    signs = torch.where(wiring.packed_rows[edges[2] : edges[3]] < 0, -1.0, 1.0)
     assert matrix.part == 2
     torch.testing.assert_close(wiring.theta.grad[edges[2] : edges[3]], gradient[own] * signs)
 
@@ -121,7 +121,7 @@ def test_dropout_is_between_layers(kind):
 @KINDS
 def test_seed_decides(kind):
     a, b, c = (make(kind, 5, 7, connectivity=0.4, seed=seed).wiring for seed in (1, 1, 2))
-    assert torch.equal(a.code, b.code)
+    assert torch.equal(a.packed_rows, b.packed_rows)
     assert torch.equal(a.theta, b.theta)
     assert not torch.equal(a.positions(), c.positions())
 

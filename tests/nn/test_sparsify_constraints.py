@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import wirebound as wb
-from wirebound.train import TrainConfig, train
-from wirebound.train.config import ConfigError, make_config
+from wirebound_lab.run import TrainConfig, train
+from wirebound_lab.run.config import ConfigError, make_config
 
 
 def network() -> nn.Sequential:

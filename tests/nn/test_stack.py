@@ -12,7 +12,7 @@ import wirebound as wb
 from wirebound import ops
 from wirebound.nn import SparseSequential
 from wirebound.nn import stack as stack_module
-from wirebound.nn.stack import Run
+from wirebound.nn.stack import StackRun
 
 pytestmark = pytest.mark.skipif(not ops.native_available(), reason="the native kernels were not built")
 ACTIVATIONS = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity)
@@ -83,10 +83,10 @@ def test_gradients_are_those_of_the_dense_twin():
     (wiring,) = wb.wirings(model)
     for part, layer in enumerate((0, 2, 4)):
         index = wiring.layer_index(part)
-        code, colptr = index.layer_code(), index.layer_colptr()
+        packed_rows, colptr = index.layer_packed_rows(), index.layer_colptr()
         columns = torch.repeat_interleave(torch.arange(len(colptr) - 1), colptr.diff())
-        sign = 1 - 2 * (code < 0).float()
-        expected = sign * dense[layer].weight.grad[(code & 0x7FFFFFFF).long(), columns]
+        sign = 1 - 2 * (packed_rows < 0).float()
+        expected = sign * dense[layer].weight.grad[(packed_rows & 0x7FFFFFFF).long(), columns]
         torch.testing.assert_close(wiring.theta.grad[index.start : index.end], expected, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(model[layer].bias.grad, dense[layer].bias.grad, rtol=1e-4, atol=1e-5)
 
@@ -134,7 +134,7 @@ def test_a_wiring_may_reach_beyond_the_run():
     model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 15), nn.LayerNorm(15), nn.Linear(15, 4))
     model = wb.sparsify(model, connectivity=0.2)
     model(torch.zeros(1, 20))
-    assert [isinstance(piece, Run) for piece in model._plan[1]] == [True, False, False]
+    assert [isinstance(piece, StackRun) for piece in model._plan[1]] == [True, False, False]
     x, dy = torch.randn(6, 20), torch.randn(6, 4)
     one = _gradients(model, model, x, dy)
     two = _gradients(model, lambda x: nn.Sequential.forward(model, x), x, dy)
@@ -303,7 +303,7 @@ def test_which_modules_form_a_run(modules, runs):
     x = torch.randn(4, 8)
     torch.testing.assert_close(model(x), nn.Sequential.forward(model, x), rtol=1e-4, atol=1e-5)
     if runs:
-        assert sum(isinstance(piece, Run) for piece in model._plan[1]) == runs
+        assert sum(isinstance(piece, StackRun) for piece in model._plan[1]) == runs
 
 
 def test_subclasses_and_dense_parts_are_left_alone():

@@ -29,8 +29,8 @@ def compare(layer: wb.SparseConv1d | wb.SparseConv2d, x: torch.Tensor, tolerance
     columns = torch.repeat_interleave(
         torch.arange(wiring.layers[layer.part].n_in), index.layer_colptr().diff(), output_size=layer.active
     )
-    code = index.layer_code()
-    at_active = twin.weight.grad.flatten(1)[rows_of(code), columns] * signs_of(code, x.dtype)
+    packed_rows = index.layer_packed_rows()
+    at_active = twin.weight.grad.flatten(1)[rows_of(packed_rows), columns] * signs_of(packed_rows, x.dtype)
     got = wiring.theta.grad[index.start : index.end]
     torch.testing.assert_close(got, at_active, rtol=tolerance, atol=tolerance)
     if layer.bias is not None:
@@ -218,4 +218,4 @@ def test_nothing_dense_in_the_reference():
         y = layer(torch.ones(1, 10_000, 1, 10, requires_grad=True))
         y.sum().backward()
     assert isinstance(layer, nn.Module)
-    torch.testing.assert_close(layer.wiring.theta.grad, signs_of(layer.wiring.code, torch.float32))
+    torch.testing.assert_close(layer.wiring.theta.grad, signs_of(layer.wiring.packed_rows, torch.float32))

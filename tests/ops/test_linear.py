@@ -21,10 +21,10 @@ def _compare(layer: wb.SparseLinear, x: torch.Tensor, tolerance: float) -> None:
     y.backward(upstream)
     expected.backward(upstream)
     assert torch.allclose(mine.grad, theirs.grad, rtol=tolerance, atol=tolerance)
-    code, colptr = layer.wiring.code, layer.wiring.colptr
+    packed_rows, colptr = layer.wiring.packed_rows, layer.wiring.colptr
     columns = torch.repeat_interleave(torch.arange(layer.in_features), colptr.diff())
-    signs = torch.where(code < 0, -1.0, 1.0).to(x.dtype)
-    at_active = dense.grad[(code & 0x7FFFFFFF).long(), columns] * signs
+    signs = torch.where(packed_rows < 0, -1.0, 1.0).to(x.dtype)
+    at_active = dense.grad[(packed_rows & 0x7FFFFFFF).long(), columns] * signs
     assert torch.allclose(layer.wiring.theta.grad, at_active, rtol=tolerance, atol=tolerance)
     if bias is not None:
         assert torch.allclose(layer.bias.grad, bias.grad, rtol=tolerance, atol=tolerance)

@@ -35,8 +35,8 @@ def test_everyone_stands_where_they_belong(implementation, case, data):
     ride = wiring.positions().to(torch.float64)
     age = torch.zeros(wiring.budget, dtype=torch.int32)
     strength = torch.rand(len(newborns), generator=torch.Generator().manual_seed(seed))
-    riders = [(ride, -torch.tensor(newborns, dtype=torch.float64)), (age, 9)]
-    born, died = wiring.replace_(*(torch.tensor(v, dtype=torch.int64) for v in (dead, newborns)), riders, strength)
+    carried = [(ride, -torch.tensor(newborns, dtype=torch.float64)), (age, 9)]
+    born, died = wiring.replace_(*(torch.tensor(v, dtype=torch.int64) for v in (dead, newborns)), carried, strength)
     wiring.check()
     assert sum(born) == sum(died) == len(dead)
     now = wiring.positions().tolist()
@@ -47,7 +47,7 @@ def test_everyone_stands_where_they_belong(implementation, case, data):
             expected = strength[newborns.index(p)].item()
             weight = expected * (-1 if negative[p] and not bound else 1)
             assert (wiring.theta[k].item(), ride[k].item(), age[k].item()) == (weight, -p, 9)
-            assert (wiring.code[k].item() < 0) == (bound and negative[p])
+            assert (wiring.packed_rows[k].item() < 0) == (bound and negative[p])
         else:
             assert (wiring.theta[k].item(), ride[k].item(), age[k].item()) == (before[p], p, 0)
     assert wiring.bounds == [0, *torch.tensor(wiring.layer_active).cumsum(0).tolist()]

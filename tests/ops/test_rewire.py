@@ -34,7 +34,7 @@ def test_survivors_keep_all_that_is_theirs(implementation, case):
     shapes, counts, dead, by_share, seed = case
     wiring = _wiring(shapes, counts, seed)
     positions = wiring.positions().tolist()
-    codes = dict(zip(positions, wiring.code.tolist(), strict=True))
+    codes = dict(zip(positions, wiring.packed_rows.tolist(), strict=True))
     value = dict(zip(positions, wiring.theta.tolist(), strict=True))
     momentum = torch.arange(wiring.budget, dtype=torch.float32) + 1
     born = torch.zeros(wiring.budget, dtype=torch.int32)
@@ -51,12 +51,12 @@ def test_survivors_keep_all_that_is_theirs(implementation, case):
     signs = philox.negative_signs(torch.tensor(now), seed, 0).tolist()
     for k, position in enumerate(now):
         if position in survivors:
-            assert wiring.code[k].item() == codes[position]
+            assert wiring.packed_rows[k].item() == codes[position]
             assert (wiring.theta[k].item(), momentum[k].item()) == (value[position], ride[position])
             assert born[k] == 0
         else:
             assert (wiring.theta[k].item(), momentum[k].item(), born[k].item()) == (0, 0, 9)
-            assert (wiring.code[k].item() < 0) == signs[k]
+            assert (wiring.packed_rows[k].item() < 0) == signs[k]
 
 
 @settings(max_examples=60, deadline=None)
@@ -74,7 +74,7 @@ def test_both_implementations_do_the_same(case):
         with ops.use(implementation):
             shares = [float(c) for c in counts] if by_share else None
             events = wiring.rewire_(torch.tensor(dead, dtype=torch.int64), [], 5, shares)
-            outcomes.append((events, wiring.code.tolist(), wiring.colptr.tolist(), wiring.theta.tolist()))
+            outcomes.append((events, wiring.packed_rows.tolist(), wiring.colptr.tolist(), wiring.theta.tolist()))
     assert outcomes[0] == outcomes[1]
 
 
@@ -91,7 +91,7 @@ def test_both_do_the_same_where_much_of_a_large_wiring_dies():
         momentum = torch.arange(wiring.budget, dtype=torch.float64)
         with ops.use(implementation):
             events = wiring.rewire_(dead, [(momentum, 0.0)], 5, [float(c) for c in counts])
-        outcomes.append((events, wiring.code, wiring.colptr, wiring.theta, momentum))
+        outcomes.append((events, wiring.packed_rows, wiring.colptr, wiring.theta, momentum))
     (events, *arrays), (same_events, *same_arrays) = outcomes
     assert events == same_events
     assert all(torch.equal(one, two) for one, two in zip(arrays, same_arrays, strict=True))

@@ -7,7 +7,7 @@ import torch
 
 from wirebound import ops
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.ops.rule import NO_STATE, Kind, Rule, State, Walk
+from wirebound.ops.rule import NO_STATE, DriftAndNoise, Rule, RuleKind, State
 from wirebound.wiring import LayerShape, Wiring
 
 
@@ -19,9 +19,9 @@ def _wiring(dtype=torch.float32):
 def _state(kind, like):
     generator = torch.Generator().manual_seed(1)
     first, second = (torch.rand(like.shape, dtype=like.dtype, generator=generator) for _ in range(2))
-    if kind is Kind.ADAM:
+    if kind is RuleKind.ADAM:
         return State(exp_avg=first, exp_avg_sq=second, born=torch.zeros(like.shape, dtype=torch.int32))
-    return State(momentum=first) if kind is Kind.SGD else NO_STATE
+    return State(momentum=first) if kind is RuleKind.SGD else NO_STATE
 
 
 def _riders(state, step):
@@ -29,7 +29,7 @@ def _riders(state, step):
     return [*found, (state.born, step)] if state.born is not None else found
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(RuleKind))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shares", [None, [60.0, 30.0]])
 def test_it_is_the_update_and_then_the_rewiring(implementation, kind, dtype, shares):
@@ -38,21 +38,21 @@ def test_it_is_the_update_and_then_the_rewiring(implementation, kind, dtype, sha
     total = 0
     for step in range(1, 30):
         grad = torch.randn(90, dtype=dtype, generator=torch.Generator().manual_seed(step))
-        rule = Rule(kind, lr=0.05, momentum=0.5 if kind is Kind.SGD else 0.0)
-        walks = [Walk(0, 90, 0.002, 0.01)]
+        rule = Rule(kind, lr=0.05, momentum=0.5 if kind is RuleKind.SGD else 0.0)
+        drifts = [DriftAndNoise(0, 90, 0.002, 0.01)]
         clamp = step % 5 == 0
         versions = one.theta._version
         before = one.changing()
         states = [dataclasses.replace(state, clock=step) for state in states]
         born, died, active = ops.step_(
-            one.geometry, one.colptr, one.code, one.theta, grad, rule, states[0], walks, _riders(states[0], step),
+            one.geometry, one.colptr, one.packed_rows, one.theta, grad, rule, states[0], drifts, _riders(states[0], step),
             one.seed, one.index, step, shares, clamp=clamp,
         )  # fmt: skip
         one.changed(before, born, died)
         assert one.theta._version > versions
         assert active == one.layer_places
         dead = ops.update_(
-            two.theta.detach(), grad, rule, states[1], walks, two.seed, stream_of(Stream.NOISE, two.index), step,
+            two.theta.detach(), grad, rule, states[1], drifts, two.seed, stream_of(Stream.NOISE, two.index), step,
             sign_bound=True, clamp=clamp,
         )  # fmt: skip
         expected = ([0, 0], [0, 0])
@@ -61,7 +61,7 @@ def test_it_is_the_update_and_then_the_rewiring(implementation, kind, dtype, sha
         assert (born, died) == expected
         assert sum(born) == len(dead)
         assert not (clamp and sum(born))
-        for a, b in zip([one.theta, one.code, one.colptr], [two.theta, two.code, two.colptr], strict=True):
+        for a, b in zip([one.theta, one.packed_rows, one.colptr], [two.theta, two.packed_rows, two.colptr], strict=True):
             assert torch.equal(a, b)
         for (a, _), (b, _) in zip(_riders(states[0], step), _riders(states[1], step), strict=True):
             assert torch.equal(a, b)
@@ -78,29 +78,29 @@ def test_it_notices_tensors_that_have_moved(implementation):
         for wiring in (one, two):
             before = wiring.changing()
             born, died, _ = ops.step_(
-                wiring.geometry, wiring.colptr, wiring.code, wiring.theta, grad, Rule(Kind.SGD, lr=0.05), NO_STATE,
-                [Walk(0, 90, 0.01, 0.0)], [], wiring.seed, wiring.index, step, None, clamp=False,
+                wiring.geometry, wiring.colptr, wiring.packed_rows, wiring.theta, grad, Rule(RuleKind.SGD, lr=0.05), NO_STATE,
+                [DriftAndNoise(0, 90, 0.01, 0.0)], [], wiring.seed, wiring.index, step, None, clamp=False,
             )  # fmt: skip
             wiring.changed(before, born, died)
         # The first wiring's memory is given away and taken anew, as .to() does it.
         one.theta.data = one.theta.data.clone()
-        one.code, one.colptr = one.code.clone(), one.colptr.clone()
+        one.packed_rows, one.colptr = one.packed_rows.clone(), one.colptr.clone()
         assert torch.equal(one.theta, two.theta)
-        assert torch.equal(one.code, two.code)
+        assert torch.equal(one.packed_rows, two.packed_rows)
         one.check()
 
 
 def test_a_step_that_cannot_be_taken_leaves_everything_as_it_was(implementation):
     wiring = _wiring()
-    code, theta = wiring.code.clone(), wiring.theta.detach().clone()
+    packed_rows, theta = wiring.packed_rows.clone(), wiring.theta.detach().clone()
     grad = torch.zeros(90)
     grad[5] = torch.nan
     with pytest.raises(FloatingPointError, match="step 4 was not taken"):
         ops.step_(
-            wiring.geometry, wiring.colptr, wiring.code, wiring.theta, grad, Rule(Kind.SGD, lr=0.05), NO_STATE,
-            [Walk(0, 90, 1.0, 0.0)], [], wiring.seed, wiring.index, 4, None, clamp=False,
+            wiring.geometry, wiring.colptr, wiring.packed_rows, wiring.theta, grad, Rule(RuleKind.SGD, lr=0.05), NO_STATE,
+            [DriftAndNoise(0, 90, 1.0, 0.0)], [], wiring.seed, wiring.index, 4, None, clamp=False,
         )  # fmt: skip
-    assert torch.equal(wiring.code, code)
+    assert torch.equal(wiring.packed_rows, packed_rows)
     assert torch.equal(wiring.theta, theta)
 
 
@@ -118,8 +118,8 @@ def test_arrays_of_every_width_move_with_their_connections(implementation, dtype
 
 def test_an_array_of_another_length_is_refused_before_anything_moves(implementation):
     wiring = _wiring()
-    code = wiring.code.clone()
+    packed_rows = wiring.packed_rows.clone()
     with pytest.raises((RuntimeError, IndexError)):
         wiring.rewire_(torch.tensor([3]), [(torch.zeros(89), 0.0)], 1, None)
-    assert torch.equal(wiring.code, code)
+    assert torch.equal(wiring.packed_rows, packed_rows)
     wiring.check()

@@ -8,7 +8,7 @@ import torch
 
 from wirebound import ops
 from wirebound.ops import philox
-from wirebound.ops.rule import Kind, Rule, State, Walk
+from wirebound.ops.rule import DriftAndNoise, Rule, RuleKind, State
 
 K = 1003
 
@@ -17,16 +17,16 @@ def _theta(dtype=torch.float32):
     return torch.rand(K, dtype=dtype, generator=torch.Generator().manual_seed(0)) + 0.5
 
 
-def _update(theta, grad, rule, state=None, walks=(), step=1, **options):
+def _update(theta, grad, rule, state=None, drifts=(), step=1, **options):
     options = {"sign_bound": True, "clamp": False, **options}
     state = dataclasses.replace(state or State(), clock=step)
-    return ops.update_(theta, grad, rule, state, list(walks), 3, 2, step, **options)
+    return ops.update_(theta, grad, rule, state, list(drifts), 3, 2, step, **options)
 
 
 def test_drift_alone(implementation):
     theta = _theta()
     before = theta.clone()
-    dead = _update(theta, None, Rule(Kind.NONE), walks=[Walk(0, K, 0.25, 0.0)])
+    dead = _update(theta, None, Rule(RuleKind.NONE), drifts=[DriftAndNoise(0, K, 0.25, 0.0)])
     assert torch.equal(theta, before - 0.25)
     assert dead.numel() == 0
 
@@ -34,7 +34,7 @@ def test_drift_alone(implementation):
 def test_noise_alone(implementation):
     theta = _theta()
     before = theta.clone()
-    _update(theta, None, Rule(Kind.NONE), walks=[Walk(0, K, 0.0, 0.01)], step=5)
+    _update(theta, None, Rule(RuleKind.NONE), drifts=[DriftAndNoise(0, K, 0.0, 0.01)], step=5)
     expected = before + 0.01 * philox.normals(3, 2, 5, K, torch.device("cpu"))
     assert torch.allclose(theta, expected, rtol=1e-6, atol=1e-7)
 
@@ -42,14 +42,14 @@ def test_noise_alone(implementation):
 def test_temperature_zero_gives_no_noise(implementation):
     theta = _theta()
     before = theta.clone()
-    _update(theta, None, Rule(Kind.NONE), walks=[Walk(0, K, 0.0, 0.0)])
+    _update(theta, None, Rule(RuleKind.NONE), drifts=[DriftAndNoise(0, K, 0.0, 0.0)])
     assert torch.equal(theta, before)
 
 
 def test_layers_walk_apart(implementation):
     theta = _theta()
     before = theta.clone()
-    _update(theta, None, Rule(Kind.NONE), walks=[Walk(0, 100, 0.1, 0.0), Walk(100, K, 0.0, 0.2)])
+    _update(theta, None, Rule(RuleKind.NONE), drifts=[DriftAndNoise(0, 100, 0.1, 0.0), DriftAndNoise(100, K, 0.0, 0.2)])
     assert torch.equal(theta[:100], before[:100] - 0.1)
     nu = philox.normals(3, 2, 1, K, torch.device("cpu"))
     assert torch.allclose(theta[100:], (before + 0.2 * nu)[100:], rtol=1e-6, atol=1e-6)
@@ -59,14 +59,14 @@ def test_the_dead_are_those_below_zero(implementation):
     theta = _theta()
     theta[[3, 500, 1002]] = 0.01
     theta[7] = 0.1  # ends at exactly 0, which is active
-    dead = _update(theta, None, Rule(Kind.NONE), walks=[Walk(0, K, 0.1, 0.0)])
+    dead = _update(theta, None, Rule(RuleKind.NONE), drifts=[DriftAndNoise(0, K, 0.1, 0.0)])
     assert dead.tolist() == [3, 500, 1002]
 
 
 def test_clamp_stops_at_zero(implementation):
     theta = _theta()
     theta[3] = 0.01
-    dead = _update(theta, None, Rule(Kind.NONE), walks=[Walk(0, K, 0.1, 0.0)], clamp=True)
+    dead = _update(theta, None, Rule(RuleKind.NONE), drifts=[DriftAndNoise(0, K, 0.1, 0.0)], clamp=True)
     assert dead.numel() == 0
     assert theta[3] == 0
     assert (theta >= 0).all()
@@ -74,7 +74,7 @@ def test_clamp_stops_at_zero(implementation):
 
 def test_unbound_weights_may_cross_zero(implementation):
     theta = _theta()
-    dead = _update(theta, theta * 2, Rule(Kind.SGD, lr=1.0), walks=[Walk(0, K, 0.1, 0.1)], sign_bound=False)
+    dead = _update(theta, theta * 2, Rule(RuleKind.SGD, lr=1.0), drifts=[DriftAndNoise(0, K, 0.1, 0.1)], sign_bound=False)
     assert dead.numel() == 0
     assert (theta < 0).all()
 
@@ -84,7 +84,7 @@ def test_nan_is_an_error(implementation):
     grad = torch.zeros(K)
     grad[17] = math.nan
     with pytest.raises(FloatingPointError, match="step 1"):
-        _update(theta, grad, Rule(Kind.SGD, lr=0.1))
+        _update(theta, grad, Rule(RuleKind.SGD, lr=0.1))
 
 
 SGD = [
@@ -106,7 +106,7 @@ def test_sgd_is_torchs(implementation, options, dtype):
         grad = torch.randn(K, dtype=dtype, generator=torch.Generator().manual_seed(step))
         theirs.grad = grad.clone()
         optimizer.step()
-        _update(mine, grad, Rule(Kind.SGD, lr=0.01, **options), state, step=step)
+        _update(mine, grad, Rule(RuleKind.SGD, lr=0.01, **options), state, step=step)
         assert torch.allclose(mine, theirs, rtol=1e-5 if dtype == torch.float32 else 1e-12)
 
 
@@ -118,7 +118,7 @@ def test_adam_is_torchs_for_connections_that_were_there_from_the_start(implement
     optimizer = kind([theirs], lr=0.01, weight_decay=weight_decay)
     moments = [torch.zeros(K, dtype=dtype) for _ in range(2)]
     state = State(exp_avg=moments[0], exp_avg_sq=moments[1], born=torch.zeros(K, dtype=torch.int32))
-    rule = Rule(Kind.ADAM, lr=0.01, weight_decay=weight_decay, decoupled=kind is torch.optim.AdamW)
+    rule = Rule(RuleKind.ADAM, lr=0.01, weight_decay=weight_decay, decoupled=kind is torch.optim.AdamW)
     for step in range(1, 8):
         grad = torch.randn(K, dtype=dtype, generator=torch.Generator().manual_seed(step))
         theirs.grad = grad.clone()
@@ -133,7 +133,7 @@ def test_a_newborns_first_adam_step_is_a_first_step(implementation):
     born = torch.full((K,), 5000, dtype=torch.int32)
     state = State(exp_avg=torch.zeros(K), exp_avg_sq=torch.zeros(K), born=born)
     before = theta.clone()
-    _update(theta, grad, Rule(Kind.ADAM, lr=0.01), state, step=5001)
+    _update(theta, grad, Rule(RuleKind.ADAM, lr=0.01), state, step=5001)
     assert torch.allclose(before - theta, torch.full((K,), 0.01), rtol=1e-4)
 
 
@@ -145,7 +145,7 @@ def test_same_bits_for_every_number_of_threads(implementation, threads):
         size = theta.numel()
         state = State(exp_avg=torch.zeros(size), exp_avg_sq=torch.zeros(size), born=torch.zeros(size, dtype=torch.int32))
         grad = torch.sin(torch.arange(size))
-        dead = _update(theta, grad, Rule(Kind.ADAM, lr=0.01), state, [Walk(0, size, 1e-3, 1e-2)])
+        dead = _update(theta, grad, Rule(RuleKind.ADAM, lr=0.01), state, [DriftAndNoise(0, size, 1e-3, 1e-2)])
         outcomes.append((theta, dead))
     assert torch.equal(outcomes[0][0], outcomes[1][0])
     assert torch.equal(outcomes[0][1], outcomes[1][1])

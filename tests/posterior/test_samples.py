@@ -45,7 +45,7 @@ def test_burn_in_and_interval(run):
 def test_samples_stay_as_they_were_while_the_wiring_moves(run):
     model, collector = run
     states = collector.samples.states
-    assert any(not torch.equal(states[0]["0.wiring.code"], s["0.wiring.code"]) for s in states[1:])
+    assert any(not torch.equal(states[0]["0.wiring.packed_rows"], s["0.wiring.packed_rows"]) for s in states[1:])
     for sample in collector.samples.models():
         for wiring in wb.wirings(sample):
             wiring.check()
@@ -114,7 +114,7 @@ def test_files_of_other_models_and_broken_ones_are_refused(run, tmp_path):
     with pytest.raises(wb.CheckpointError, match="of another model"):
         Samples.load(path, other)
     bad = collector.samples
-    bad.states[2]["0.wiring.code"][0] = 1 << 20  # kernels would write outside of their memory
+    bad.states[2]["0.wiring.packed_rows"][0] = 1 << 20  # kernels would write outside of their memory
     bad.save(path)
     with pytest.raises(wb.CheckpointError, match=r"sample '000002'.*inside of its layer"):
         Samples.load(path, _model())

@@ -22,9 +22,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from wirebound import data
-from wirebound.cli import main
-from wirebound.train import TrainConfig, train
+from wirebound_lab import data
+from wirebound_lab.cli import main
+from wirebound_lab.run import TrainConfig, train
 
 _CAPABILITIES_V3, _DAC_OVERRIDE, _DAC_READ_SEARCH = 0x20080522, 1 << 1, 1 << 2  # linux/capability.h
 

@@ -18,14 +18,15 @@ from reliability_helpers import assert_same, command, config, content, fork, out
 from torch import nn
 
 import wirebound as wb
-from wirebound import data, ops
-from wirebound.data import mnist
-from wirebound.data.locate import Place, search
-from wirebound.train import train
-from wirebound.train.diagnose import where_not_finite
-from wirebound.train.engine import DivergedError, ModuleEngine, data_order
-from wirebound.train.fused import FusedEngine
-from wirebound.train.record import RunFolder, RunFolderError
+from wirebound import ops
+from wirebound.engine.diagnose import where_not_finite
+from wirebound.engine.fused import FusedEngine
+from wirebound.engine.modules import DivergedError, ModuleEngine, data_order
+from wirebound_lab import data
+from wirebound_lab.data import mnist
+from wirebound_lab.data.locate import Place, search
+from wirebound_lab.run import train
+from wirebound_lab.run.record import RunFolder, RunFolderError
 
 OPTIONS = ["--data", "digits", "--connectivity", "0.2", "--hidden", "16", "--batch-size", "50", "--lr", "0.3", "--quiet"]
 
@@ -103,7 +104,7 @@ def test_a_folder_that_another_process_has_just_finished(tmp_path):
         return descriptor
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wirebound.train.record.os.open", rename)
+        patch.setattr("wirebound_lab.run.record.os.open", rename)
         with pytest.raises(RunFolderError, match="finished by another process"):
             folder.__enter__()
 
@@ -190,7 +191,7 @@ def _poisoned(monkeypatch, examples, value=float("nan")):
         kind = ModuleEngine if settings.engine == "module" else FusedEngine
         return kind(model, method, spoilt, digits.train_y)
 
-    monkeypatch.setattr("wirebound.train.loop.choose_engine", engine)
+    monkeypatch.setattr("wirebound_lab.run.loop.choose_engine", engine)
 
 
 ENGINES = ["module", pytest.param("fused", marks=pytest.mark.skipif(not ops.native_available(), reason="no kernels"))]
@@ -237,7 +238,7 @@ def test_without_a_checkpoint_the_weights_before_are_kept(tmp_path, monkeypatch,
     digits = data.load("digits")
     spoilt = digits.inputs("train", flatten=True).clone()
     kind = ModuleEngine if engine == "module" else FusedEngine
-    monkeypatch.setattr("wirebound.train.loop.choose_engine", lambda s, m, o, d: kind(m, o, spoilt, digits.train_y))
+    monkeypatch.setattr("wirebound_lab.run.loop.choose_engine", lambda s, m, o, d: kind(m, o, spoilt, digits.train_y))
     with pytest.raises(DivergedError, match=r"in step 61 .* kept in"):
         train(settings, tmp_path / "run", listener=spoil)
     _poisoned(monkeypatch, [])

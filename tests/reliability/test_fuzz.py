@@ -28,26 +28,26 @@ from torch import nn
 
 import wirebound as wb
 from wirebound.checkpoint.tree import leaves
-from wirebound.data import DataError
-from wirebound.data.audio import read_audio
-from wirebound.data.content import read_members
-from wirebound.data.idx import parse_idx, read_idx
-from wirebound.data.phones_file import parse_phones
-from wirebound.data.sources import File
-from wirebound.data.timit import read_labels
+from wirebound.engine.fused import FusedEngine, why_not_fused
+from wirebound.engine.modules import data_order
+from wirebound.engine.window import Tally
 from wirebound.methods import METHODS
-from wirebound.report.page import render
-from wirebound.report.records import read_records
-from wirebound.report.runs import Run
-from wirebound.train.config import ConfigError, make_config, read_settings
-from wirebound.train.engine import data_order
-from wirebound.train.fused import FusedEngine, why_not_fused
-from wirebound.train.models import build_method, build_model, build_optimizer
-from wirebound.train.observe import Observer
-from wirebound.train.record import RunFolderError
-from wirebound.train.resume import checkpoint_extra, load_checkpoint
-from wirebound.train.run_state import RunState
-from wirebound.train.window import Tally
+from wirebound_lab.data import DataError
+from wirebound_lab.data.audio import read_audio
+from wirebound_lab.data.content import read_members
+from wirebound_lab.data.idx import parse_idx, read_idx
+from wirebound_lab.data.phones_file import parse_phones
+from wirebound_lab.data.sources import File
+from wirebound_lab.data.timit import read_labels
+from wirebound_lab.report.page import render
+from wirebound_lab.report.records import read_records
+from wirebound_lab.report.runs import Run
+from wirebound_lab.run.config import ConfigError, make_config, read_settings
+from wirebound_lab.run.models import build_method, build_model, build_optimizer
+from wirebound_lab.run.observe import Observer
+from wirebound_lab.run.record import RunFolderError
+from wirebound_lab.run.resume import checkpoint_extra, load_checkpoint
+from wirebound_lab.run.run_state import RunState
 
 SECONDS_EACH = 10
 MEGABYTES = 150

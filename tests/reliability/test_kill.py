@@ -6,7 +6,7 @@ import time
 import pytest
 from reliability_helpers import assert_same, config, kill_until_done
 
-from wirebound.train import train
+from wirebound_lab.run import train
 
 CASES = {
     "fused": {},

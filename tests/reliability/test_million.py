@@ -10,8 +10,8 @@ from torch import nn
 
 import wirebound as wb
 from wirebound import ops
+from wirebound.engine.fused import FusedEngine
 from wirebound.ops import library
-from wirebound.train.fused import FusedEngine
 
 pytestmark = pytest.mark.skipif(not ops.native_available(), reason="the native kernels were not built")
 
@@ -24,10 +24,10 @@ class Watch:
 
     def __init__(self, wiring):
         self.budget = wiring.budget
-        self.theta, self.code, self.colptr = (
-            t.detach().numpy() for t in (wiring.theta, wiring.code, wiring.colptr)
+        self.theta, self.packed_rows, self.colptr = (
+            t.detach().numpy() for t in (wiring.theta, wiring.packed_rows, wiring.colptr)
         )
-        self.addresses = [a.ctypes.data for a in (self.theta, self.code, self.colptr)]
+        self.addresses = [a.ctypes.data for a in (self.theta, self.packed_rows, self.colptr)]
         heights = np.concatenate([np.full(n_in, n_out) for n_out, n_in in SHAPES])
         self.base = np.concatenate([[0], np.cumsum(heights)[:-1]])
         self.heights = heights
@@ -38,7 +38,7 @@ class Watch:
         assert self.colptr[-1] == self.budget
         assert counts.min() >= 0
         columns = np.repeat(np.arange(counts.size), counts)
-        rows = self.code & 0x7FFFFFFF
+        rows = self.packed_rows & 0x7FFFFFFF
         assert (rows < self.heights[columns]).all()
         assert (np.diff(self.base[columns] + rows) > 0).all()
         assert self.theta.min() >= 0  # NaN fails this too
@@ -84,7 +84,7 @@ def _walk(steps, inner, monkeypatch):
     wiring = wb.wirings(model)[0]
     watch = Watch(wiring)
     one_by_one = OneByOne(library.load(), watch.check)
-    monkeypatch.setattr("wirebound.train.fused.library.load", lambda: one_by_one)
+    monkeypatch.setattr("wirebound.engine.fused.library.load", lambda: one_by_one)
     engine = FusedEngine(model, method, x, y)
     order, rewired, resident = torch.arange(BATCH * inner) % 64, 0, []
     started = time.perf_counter()
@@ -96,7 +96,7 @@ def _walk(steps, inner, monkeypatch):
         assert method.steps == one_by_one.steps == start + inner
         resident.append(_resident())
     seconds = time.perf_counter() - started
-    assert [t.data_ptr() for t in (wiring.theta, wiring.code, wiring.colptr)] == watch.addresses
+    assert [t.data_ptr() for t in (wiring.theta, wiring.packed_rows, wiring.colptr)] == watch.addresses
     print(f"{steps:,} steps, each checked; {rewired:,} rewired; {seconds:.0f} s; resident {resident[-1] >> 20} MB")
     return rewired, resident
 

@@ -12,8 +12,8 @@ from torch import nn
 
 import wirebound as wb
 from wirebound import ops
-from wirebound.train.engine import ModuleEngine, data_order
-from wirebound.train.fused import FusedEngine, why_not_fused
+from wirebound.engine.fused import FusedEngine, why_not_fused
+from wirebound.engine.modules import ModuleEngine, data_order
 
 EXAMPLES, INPUTS, CLASSES = 48, 7, 3
 X = torch.randn(EXAMPLES, INPUTS, generator=torch.Generator().manual_seed(1))

@@ -11,10 +11,10 @@ from reliability_helpers import assert_same, config, content
 from wirebound import ops
 from wirebound.checkpoint import CheckpointError
 from wirebound.checkpoint.container import Container, write_container
-from wirebound.train import train
-from wirebound.train.config import OPTIMIZERS, ConfigError
-from wirebound.train.interrupt import Interrupted
-from wirebound.train.record import RunFolderError
+from wirebound_lab.run import train
+from wirebound_lab.run.config import OPTIMIZERS, ConfigError
+from wirebound_lab.run.interrupt import Interrupted
+from wirebound_lab.run.record import RunFolderError
 
 GENTLE = {"adam": 0.01, "adamw": 0.01, "rmsprop": 0.002, "momentum": 0.1, "nesterov": 0.1}
 

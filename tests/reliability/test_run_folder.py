@@ -8,9 +8,9 @@ import pytest
 from reliability_helpers import as_any_user, assert_same, command, config, content, outcome
 
 from wirebound.checkpoint import WriteError
-from wirebound.cli import main
-from wirebound.train import train
-from wirebound.train.record import RunFolder, RunFolderError
+from wirebound_lab.cli import main
+from wirebound_lab.run import train
+from wirebound_lab.run.record import RunFolder, RunFolderError
 
 OPTIONS = ["--data", "digits", "--connectivity", "0.2", "--hidden", "16", "--batch-size", "50", "--lr", "0.3", "--quiet"]
 

@@ -5,9 +5,10 @@ import torch
 from reliability_helpers import assert_same
 from safetensors.torch import load_file
 
-from wirebound import data, ops
-from wirebound.cli import main
-from wirebound.train import TrainConfig, train
+from wirebound import ops
+from wirebound_lab import data
+from wirebound_lab.cli import main
+from wirebound_lab.run import TrainConfig, train
 
 pytestmark = [
     pytest.mark.usefixtures("threads"),

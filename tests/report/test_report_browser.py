@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from browser_helpers import find, press, show
 
-from wirebound.report import write_report
+from wirebound_lab.report import write_report
 
 MakeRun = Callable[..., Path]
 

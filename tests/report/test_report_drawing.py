@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from wirebound.report.charts import Chart, draw
-from wirebound.report.heatmap import arrange, draw_pictures
-from wirebound.report.markup import data_block, fragment, tag
-from wirebound.report.pictures import Picture
-from wirebound.report.scale import linear_axis, log_axis
-from wirebound.report.series import Series, binned, thin
-from wirebound.report.wording import duration, share, size, tick
+from wirebound_lab.report.charts import Chart, draw
+from wirebound_lab.report.heatmap import arrange, draw_pictures
+from wirebound_lab.report.markup import data_block, fragment, tag
+from wirebound_lab.report.pictures import Picture
+from wirebound_lab.report.scale import linear_axis, log_axis
+from wirebound_lab.report.series import Series, binned, thin
+from wirebound_lab.report.wording import duration, share, size, tick
 
 
 def test_thin_keeps_ends_and_extremes() -> None:

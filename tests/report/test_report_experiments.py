@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from wirebound.cli import main
-from wirebound.report import ReportError, find_sources, read_experiment, write_report
-from wirebound.report.experiment import GridChart, LinesChart, UnknownChart
-from wirebound.report.experiment_charts import draw_grid, line_colors, lines_chart
-from wirebound.report.page import render
+from wirebound_lab.cli import main
+from wirebound_lab.report import ReportError, find_sources, read_experiment, write_report
+from wirebound_lab.report.experiment import GridChart, LinesChart, UnknownChart
+from wirebound_lab.report.experiment_charts import draw_grid, line_colors, lines_chart
+from wirebound_lab.report.page import render
 
 Make = Callable[..., Path]
 

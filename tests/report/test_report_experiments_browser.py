@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from browser_helpers import find, press, show
 
-from wirebound.report import find_sources, write_report
+from wirebound_lab.report import find_sources, write_report
 
 Make = Callable[..., Path]
 FIGURE = "#experiment-fig1a .chart"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wirebound.report import ReportError, write_report
+from wirebound_lab.report import ReportError, write_report
 
 MakeRun = Callable[..., Path]
 

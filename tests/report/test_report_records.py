@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from wirebound.report.records import read_records
-from wirebound.report.values import number, whole
+from wirebound_lab.report.records import read_records
+from wirebound_lab.report.values import number, whole
 
 
 def write(path: Path, *lines: Any, end: str = "\n") -> Path:

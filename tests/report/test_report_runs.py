@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wirebound.report import ReportError, find_runs, read_run
+from wirebound_lab.report import ReportError, find_runs, read_run
 
 MakeRun = Callable[..., Path]
 

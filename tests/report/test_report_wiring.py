@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from wirebound.report import write_report
-from wirebound.report.ages import draw_ages, survivors_chart
-from wirebound.report.marginals import bars, draw_marginals, outline
-from wirebound.report.pictures import Picture, read_picture
-from wirebound.report.records import Records
-from wirebound.report.runs import Run
-from wirebound.report.wiring_view import draw_wiring
+from wirebound_lab.report import write_report
+from wirebound_lab.report.ages import draw_ages, survivors_chart
+from wirebound_lab.report.marginals import bars, draw_marginals, outline
+from wirebound_lab.report.pictures import Picture, read_picture
+from wirebound_lab.report.records import Records
+from wirebound_lab.report.runs import Run
+from wirebound_lab.report.wiring_view import draw_wiring
 
 MakeRun = Callable[..., Path]
 

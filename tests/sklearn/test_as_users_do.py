@@ -13,8 +13,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 
 from wirebound.sklearn import DeepRClassifier, DeepRRegressor
-from wirebound.train.config import TrainConfig
-from wirebound.train.models import build_model
+from wirebound_lab.run.config import TrainConfig
+from wirebound_lab.run.models import build_model
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from wirebound.experiments import wide_tables
+from wirebound_lab.paper import wide_tables
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from wirebound.cli.main import main
-from wirebound.sweep import job
+from wirebound_lab.cli.main import main
+from wirebound_lab.sweep import job
 
 FAKE = Path(__file__).resolve().parent / "fake_train.py"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from wirebound.sweep.plan import make_plan
-from wirebound.sweep.values import Range, parse_range, parse_values
-from wirebound.train.config import ConfigError
+from wirebound_lab.run.config import ConfigError
+from wirebound_lab.sweep.plan import make_plan
+from wirebound_lab.sweep.values import Range, parse_range, parse_values
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import time
 import pytest
 from rich.console import Console
 
-from wirebound.cli.sweep import show_end
-from wirebound.sweep.drive import drive
-from wirebound.sweep.outcome import FINISHED, Outcome, write_sweep
-from wirebound.sweep.plan import make_plan
-from wirebound.sweep.study import StudySource, open_study
-from wirebound.train.config import ConfigError
+from wirebound_lab.cli.sweep import show_end
+from wirebound_lab.run.config import ConfigError
+from wirebound_lab.sweep.drive import drive
+from wirebound_lab.sweep.outcome import FINISHED, Outcome, write_sweep
+from wirebound_lab.sweep.plan import make_plan
+from wirebound_lab.sweep.study import StudySource, open_study
 
 optuna = pytest.importorskip("optuna")
 

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from wirebound.cli.main import main
-from wirebound.sweep import drive
+from wirebound_lab.cli.main import main
+from wirebound_lab.sweep import drive
 
 GRID = ("--connectivity", 0.05, 0.1, "--method", "deep-r", "fixed", "--seed", 0, 1, 2)
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from wirebound.theory import (
+from wirebound_lab.theory import (
     Grid,
     Logistic,
     Quadratic,

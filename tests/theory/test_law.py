@@ -8,7 +8,7 @@ import pytest
 from scipy import integrate
 from scipy.stats import norm
 
-from wirebound.theory import (
+from wirebound_lab.theory import (
     Grid,
     Logistic,
     Quadratic,

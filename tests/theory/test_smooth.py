@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from wirebound.theory import smooth_gradient, smooth_weight
+from wirebound_lab.theory import smooth_gradient, smooth_weight
 
 THETA = torch.tensor([-3.0, -0.5, -0.01, 0.0, 0.01, 0.5, 3.0], dtype=torch.float64)
 

@@ -211,7 +211,7 @@ def test_check_finds_what_is_broken():
         wiring.fan_caps[1] = 1
 
     def flip(wiring):
-        wiring.code[3] ^= -(1 << 31)
+        wiring.packed_rows[3] ^= -(1 << 31)
 
     def impossible(wiring):
         wiring.fan_caps[0] = 99

@@ -47,9 +47,9 @@ def test_sparse_fan_in_keeps_the_variance():
 
 
 def test_the_seed_decides_and_wirings_of_a_model_differ():
-    assert torch.equal(_wiring().code, _wiring().code)
-    assert not torch.equal(_wiring().code, _wiring(seed=2).code)
-    assert not torch.equal(_wiring().code, _wiring(index=1).code)
+    assert torch.equal(_wiring().packed_rows, _wiring().packed_rows)
+    assert not torch.equal(_wiring().packed_rows, _wiring(seed=2).packed_rows)
+    assert not torch.equal(_wiring().packed_rows, _wiring(index=1).packed_rows)
 
 
 def _break_theta(wiring):
@@ -63,17 +63,17 @@ def _break_nan(wiring):
 def _break_order(wiring):
     start = int(torch.nonzero(wiring.colptr.diff() >= 2)[0])
     first = int(wiring.colptr[start])
-    wiring.code[[first, first + 1]] = wiring.code[[first + 1, first]]
+    wiring.packed_rows[[first, first + 1]] = wiring.packed_rows[[first + 1, first]]
 
 
 def _break_twin(wiring):
     start = int(torch.nonzero(wiring.colptr.diff() >= 2)[0])
     first = int(wiring.colptr[start])
-    wiring.code[first + 1] = wiring.code[first]
+    wiring.packed_rows[first + 1] = wiring.packed_rows[first]
 
 
 def _break_row(wiring):
-    wiring.code[0] = 30
+    wiring.packed_rows[0] = 30
 
 
 def _break_colptr(wiring):

@@ -1,6 +1,6 @@
 """Keeping training on disk: one file, safetensors and JSON, no pickle, written atomically (``docs/format.md``)."""
 
 from wirebound.checkpoint.errors import CheckpointError, WriteError
-from wirebound.checkpoint.keep import VERSION, Checkpoint, load, save
+from wirebound.checkpoint.save_load import VERSION, Checkpoint, load, save
 
 __all__ = ["VERSION", "Checkpoint", "CheckpointError", "WriteError", "load", "save"]

@@ -11,7 +11,7 @@ from wirebound.checkpoint.errors import CheckpointError
 from wirebound.checkpoint.plain_modules import PLAIN, WEIGHTED, settings_of
 from wirebound.checkpoint.tree import decode, difference, encode
 from wirebound.checkpoint.wiring_state import ARRAYS, OPTIONAL, wiring_fault
-from wirebound.nn.part import SparseLayer, sparse_layers, wirings
+from wirebound.nn.sparse_layer import SparseLayer, sparse_layers, wirings
 from wirebound.nn.stack import SparseSequential
 from wirebound.wiring import Wiring, WiringError
 

@@ -14,9 +14,9 @@ from torch import nn
 
 from wirebound.checkpoint.container import Container
 from wirebound.checkpoint.errors import CheckpointError
-from wirebound.checkpoint.keep import check_document, load
 from wirebound.checkpoint.layout import Entry
 from wirebound.checkpoint.plain_modules import SPARSE, TYPES, channels_of, make_dense, read_settings, require_bias
+from wirebound.checkpoint.save_load import check_document, load
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.stack import with_runs
 from wirebound.wiring import LayerShape, Wiring

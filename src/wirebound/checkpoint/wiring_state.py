@@ -11,7 +11,7 @@ from wirebound.ops import philox
 from wirebound.ops.layout import Geometry, rows_of
 from wirebound.wiring.constraints import constraint_fault
 
-ARRAYS = ("theta", "code", "colptr", "initial_counts", "identity", "sign_bound")
+ARRAYS = ("theta", "packed_rows", "colptr", "initial_counts", "identity", "sign_bound")
 OPTIONAL = ("alive", "fan_caps", "column_signs")  # of wirings that keep places empty, or whose neurons have caps or signs
 
 
@@ -20,9 +20,9 @@ def wiring_fault(geometry: Geometry, arrays: Mapping[str, Tensor]) -> str | None
 
     Their shapes and dtypes are known to be those of a wiring. Nothing here trusts a number before it is checked.
     """
-    theta, code, colptr = arrays["theta"], arrays["code"], arrays["colptr"]
+    theta, packed_rows, colptr = arrays["theta"], arrays["packed_rows"], arrays["colptr"]
     budget = theta.numel()
-    fault = _pointer_fault(colptr, budget) or _row_fault(geometry, code, colptr)
+    fault = _pointer_fault(colptr, budget) or _row_fault(geometry, packed_rows, colptr)
     if fault:
         return fault
     bad = torch.nonzero(~torch.isfinite(theta)).view(-1)
@@ -32,13 +32,13 @@ def wiring_fault(geometry: Geometry, arrays: Mapping[str, Tensor]) -> str | None
         negative = int((theta < 0).sum())
         if negative:
             return f"exactly K (={budget}) connections must be active, {negative} have theta < 0"
-    elif bool((code < 0).any()):
-        return "code must hold no signs where theta holds them"
+    elif bool((packed_rows < 0).any()):
+        return "packed_rows must hold no signs where theta holds them"
     alive = arrays.get("alive")
     if alive is not None and bool((theta[~alive] != 0).any()):
         return "theta must be 0 in places that are empty"
     kept = (arrays.get("fan_caps"), arrays.get("column_signs"))
-    fault = constraint_fault(geometry, code, colptr, bool(arrays["sign_bound"]), *kept)
+    fault = constraint_fault(geometry, packed_rows, colptr, bool(arrays["sign_bound"]), *kept)
     if fault:
         return fault
     return _origin_fault(geometry, arrays["initial_counts"], arrays["identity"], budget)
@@ -52,16 +52,16 @@ def _pointer_fault(colptr: Tensor, budget: int) -> str | None:
     return f"colptr must never fall, falls at column {int(falls[0])}" if falls.numel() else None
 
 
-def _row_fault(geometry: Geometry, code: Tensor, colptr: Tensor) -> str | None:
-    counts, rows = colptr[1:] - colptr[:-1], rows_of(code)
+def _row_fault(geometry: Geometry, packed_rows: Tensor, colptr: Tensor) -> str | None:
+    counts, rows = colptr[1:] - colptr[:-1], rows_of(packed_rows)
     heights = torch.repeat_interleave(torch.tensor(geometry.n_out), torch.tensor(geometry.n_in))
-    outside = torch.nonzero(rows >= torch.repeat_interleave(heights, counts, output_size=code.numel())).view(-1)
+    outside = torch.nonzero(rows >= torch.repeat_interleave(heights, counts, output_size=packed_rows.numel())).view(-1)
     if outside.numel():
         return f"a row (={int(rows[outside[0]])} at index {int(outside[0])}) must be inside of its layer"
     # Within a column rows must rise; a column's first connection follows on nothing.
     rises = rows[1:] > rows[:-1]
     firsts = colptr[1:-1]
-    firsts = firsts[(firsts > 0) & (firsts < code.numel())]
+    firsts = firsts[(firsts > 0) & (firsts < packed_rows.numel())]
     rises[firsts - 1] = True
     wrong = torch.nonzero(~rises).view(-1)
     if wrong.numel():

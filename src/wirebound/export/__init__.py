@@ -6,7 +6,6 @@ Each takes a chain of layers (``to_onnx`` any model) and writes the K connection
 from wirebound.export.errors import ExportError
 from wirebound.export.layers import Conv, Layer, Network, Pool
 from wirebound.export.network import read_network
-from wirebound.export.source import Source, open_source
 from wirebound.export.to_c import CHeader, to_c
 from wirebound.export.to_nir import to_nir
 from wirebound.export.to_onnx import to_onnx
@@ -21,8 +20,6 @@ __all__ = [
     "Network",
     "Pool",
     "Projection",
-    "Source",
-    "open_source",
     "projections",
     "read_network",
     "read_projections",

@@ -15,7 +15,7 @@ from torch import nn
 
 from wirebound.export.errors import ExportError, NotAChain
 from wirebound.export.layers import Conv, Layer, Step
-from wirebound.ops import Window
+from wirebound.ops import ConvWindow
 
 NORMS: dict[type[nn.Module], int | None] = {  # dimensions beside the channels; None: none, or one
     nn.BatchNorm1d: None,
@@ -43,7 +43,7 @@ def norm_layer(label: str, name: str, norm: nn.BatchNorm1d | nn.BatchNorm2d, dim
     rows = np.arange(count)
     if not dimensions:
         return Layer(name, count, count, rows, rows, weights, bias, "linear")
-    window = Window(count, count, (1, 1), (1, 1), (0, 0), (0, 0), (1, 1), count)
+    window = ConvWindow(count, count, (1, 1), (1, 1), (0, 0), (0, 0), (1, 1), count)
     columns = np.zeros_like(rows)
     return Conv(name, count, 1, rows, columns, weights, bias, "linear", window=window, dimensions=dimensions)
 

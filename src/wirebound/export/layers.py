@@ -16,7 +16,7 @@ import numpy as np
 
 from wirebound.export.activation import ACTIVATIONS
 from wirebound.export.errors import ExportError
-from wirebound.ops import Window
+from wirebound.ops import ConvWindow
 
 ANY = 0  # channels of a window that takes them one by one, however many there are
 Shape = tuple[int, ...]  # of one example: (features,), (channels, length) or (channels, height, width)
@@ -47,7 +47,7 @@ class _Windowed(ABC):
 
     @property
     @abstractmethod
-    def known_window(self) -> Window: ...
+    def known_window(self) -> ConvWindow: ...
 
     @property
     def out_size(self) -> tuple[int, int]:
@@ -101,9 +101,9 @@ class Layer(_Activated):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Conv(_Windowed, Layer):
-    """A convolution: row o of W is the kernel of output channel o, its columns are (channel, place) (``Window``)."""
+    """A convolution: row o of W is the kernel of output channel o, its columns are (channel, place) (``ConvWindow``)."""
 
-    window: Window
+    window: ConvWindow
     dimensions: int
     size: tuple[int, int] | None = None
 
@@ -113,7 +113,7 @@ class Conv(_Windowed, Layer):
         return (self.n_out, self.window.group_channels, *self.window.kernel[2 - self.dimensions :])
 
     @property
-    def known_window(self) -> Window:
+    def known_window(self) -> ConvWindow:
         return self.window
 
     def sized(self, shape: Shape) -> tuple[Conv, Shape]:
@@ -152,7 +152,7 @@ class Pool(_Windowed, _Activated):
 
     name: str
     kind: str  # "max" or "mean"
-    window: Window | None  # None: all places of a channel
+    window: ConvWindow | None  # None: all places of a channel
     dimensions: int
     count_padding: bool = True  # a mean divides by the places of the window, padding too
     activation: str = "linear"
@@ -165,10 +165,10 @@ class Pool(_Windowed, _Activated):
         return 0
 
     @property
-    def known_window(self) -> Window:
+    def known_window(self) -> ConvWindow:
         if self.window is not None:
             return self.window
-        return Window(ANY, ANY, self.known_size, (1, 1), (0, 0), (0, 0), (1, 1), 1)
+        return ConvWindow(ANY, ANY, self.known_size, (1, 1), (0, 0), (0, 0), (1, 1), 1)
 
     def sized(self, shape: Shape) -> tuple[Pool, Shape]:
         size = spatial_size(self.name, self.dimensions, self.window, shape)
@@ -259,7 +259,7 @@ class Network:
         return y
 
 
-def spatial_size(name: str, dimensions: int, window: Window | None, shape: Shape) -> tuple[int, int]:
+def spatial_size(name: str, dimensions: int, window: ConvWindow | None, shape: Shape) -> tuple[int, int]:
     """Height and width of an input of this shape, if a layer with this window can take it."""
     if len(shape) != dimensions + 1:
         wanted = ("(channels, length)", "(channels, height, width)")[dimensions - 1]

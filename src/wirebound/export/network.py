@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from wirebound.checkpoint.model_state import bare
-from wirebound.core import mapping
 from wirebound.export.activation import OF_ALL, activation_of
 from wirebound.export.errors import ExportError, NotAChain
 from wirebound.export.fold import NORMS, fold_before, fold_behind, norm_layer
@@ -22,9 +21,10 @@ from wirebound.export.room import require_outputs
 from wirebound.export.trace import trace
 from wirebound.nn.conv import SparseConv1d, SparseConv2d
 from wirebound.nn.linear import SparseLinear
-from wirebound.nn.part import SparseLayer
+from wirebound.nn.sparse_layer import SparseLayer
 from wirebound.nn.window import settle_window
 from wirebound.ops.layout import rows_of
+from wirebound.wiring import mapping
 
 __all__ = ["Conv", "Layer", "Network", "Pool", "read_network"]
 
@@ -50,7 +50,7 @@ def read_network(model: nn.Module | Network, input_shape: Sequence[int] | None =
 
 
 class _Reader:
-    """Walks along the chain; ``dimensions`` says how what comes out so far lies: flat (0), or channels and 1 or 2 more."""
+    """DriftAndNoises along the chain; ``dimensions`` says how what comes out so far lies: flat (0), or channels and 1 or 2 more."""
 
     def __init__(self, model: nn.Module, shape: Shape | None) -> None:
         self.chain = trace(model)
@@ -213,7 +213,7 @@ def _connections(name: str, layer: Any, n_in: int) -> tuple[np.ndarray, np.ndarr
         if wiring.theta.is_meta:
             raise _on_meta(name)
         index = wiring.layer_index(layer.part)
-        code, theta = index.layer_code(), wiring.theta[index.start : index.end]
+        code, theta = index.layer_packed_rows(), wiring.theta[index.start : index.end]
         weight = mapping.weights(theta, code)
         rows, values = rows_of(code).cpu().numpy(), weight.float().cpu().numpy()
         columns = np.repeat(np.arange(n_in), index.layer_colptr().diff().cpu().numpy())

@@ -12,7 +12,7 @@ from typing import Any
 from torch import fx, nn
 
 from wirebound.export.errors import NotAChain
-from wirebound.nn.part import SparseLayer
+from wirebound.nn.sparse_layer import SparseLayer
 from wirebound.nn.stack import SparseSequential
 
 Chain = list[tuple[str, nn.Module]]  # (how an error calls it, the module)

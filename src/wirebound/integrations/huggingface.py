@@ -15,7 +15,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from wirebound.integrations.optimizer import RewiringOptimizer
-from wirebound.nn.part import wirings
+from wirebound.nn.sparse_layer import wirings
 
 __all__ = ["BudgetCallback", "RewiringOptimizer"]
 

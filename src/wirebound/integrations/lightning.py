@@ -18,7 +18,7 @@ from torch import optim
 
 from wirebound.integrations.optimizer import RewiringOptimizer
 from wirebound.methods import Fixed, Method
-from wirebound.nn.part import wirings
+from wirebound.nn.sparse_layer import wirings
 
 # Some versions have only the first.
 _AVERAGES = tuple(

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from wirebound.methods.method import Method
-from wirebound.nn.part import wirings
+from wirebound.nn.sparse_layer import wirings
 
 AVERAGE, UPDATES = "average", "average_updates"  # their names in the optimiser's state
 

@@ -28,21 +28,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
-from wirebound import ops
-from wirebound.core import schedule
-from wirebound.core.draws import binomial, uniform
-from wirebound.core.schedule import Rate, Scalar
-from wirebound.methods.bridge import Bridge
+from wirebound import ops, schedule
+from wirebound.methods.drifts import layer_drifts
 from wirebound.methods.highest import HasHighest, Highest
 from wirebound.methods.matrices import load_rows
 from wirebound.methods.method import StepInfo, WiringMethod, leave_valid, require_finite
-from wirebound.methods.walks import layer_walks
+from wirebound.ops.draws import binomial, uniform
 from wirebound.ops.philox import Stream, stream_of
+from wirebound.optim.adapter import OptimizerAdapter
+from wirebound.schedule import Rate, Scalar
 from wirebound.wiring import Wiring
 
 
 @torch.no_grad()
-def reactivate_(wiring: Wiring, alive: Tensor, rate: float, riders: list[tuple[Tensor, float]], step: int) -> list[int]:
+def reactivate_(wiring: Wiring, alive: Tensor, rate: float, carried: list[tuple[Tensor, float]], step: int) -> list[int]:
     """Bring dormant connections to life at this rate, as far as there are empty places; how many in each layer."""
     vacant = ~alive
     possible = wiring.possible
@@ -61,7 +60,7 @@ def reactivate_(wiring: Wiring, alive: Tensor, rate: float, riders: list[tuple[T
     # All empty places move to dormant positions drawn anew, and a random choice of them comes to life: so each dormant
     # connection is as likely as any other, those that empty places stood for included.
     held = alive.to(torch.int32)
-    wiring.rewire_(torch.nonzero(vacant).view(-1), [*riders, (held, 0)], step, None)
+    wiring.rewire_(torch.nonzero(vacant).view(-1), [*carried, (held, 0)], step, None)
     alive.copy_(held)
     vacant = ~alive
     places = torch.nonzero(vacant & ~wiring.in_frozen() if wiring.has_frozen else vacant).view(-1)
@@ -100,7 +99,7 @@ class ConstantRate(HasHighest, WiringMethod):
         if not callable(rate):
             _probability(rate)
         self.rate = rate
-        self.bridge = Bridge(optimizer, self.wirings, bound=True)
+        self.adapter = OptimizerAdapter(optimizer, self.wirings, bound=True)
         names = [shape.name for shape in self.shapes]
         self.l1 = schedule.per_layer("l1", l1, names)
         self.temperature = schedule.per_layer("temperature", temperature, names)
@@ -115,7 +114,7 @@ class ConstantRate(HasHighest, WiringMethod):
         if not self.may_step():
             return self.no_step()
         require_finite(self.wirings, self.steps + 1)
-        self.bridge.require_rates()
+        self.adapter.require_rates()
         self.steps += 1
         try:
             return self._step()
@@ -128,7 +127,7 @@ class ConstantRate(HasHighest, WiringMethod):
             alive = _alive(wiring)
             if wiring.theta.grad is not None and not alive.all():
                 wiring.theta.grad.masked_fill_(~alive, 0)
-        self.bridge.step_torch(self.steps)
+        self.adapter.step_torch(self.steps)
         rewired: list[int] = []
         for number, wiring in enumerate(self.wirings):
             if wiring.theta.grad is None:  # not part of this loss: as torch does, leave it alone
@@ -142,35 +141,35 @@ class ConstantRate(HasHighest, WiringMethod):
     @torch.no_grad()
     def _step_wiring(self, number: int, wiring: Wiring, first_layer: int) -> list[int]:
         theta, alive, step = wiring.theta.detach(), _alive(wiring), self.steps
-        group = self.bridge.group(wiring)
-        lr = self.bridge.lr(group)
-        walks = layer_walks(wiring, self.l1[first_layer:], self.temperature[first_layer:], step, lr)
-        rule, state = self.bridge.rule(number, group), self.bridge.state(number, group)
+        group = self.adapter.group(wiring)
+        lr = self.adapter.lr(group)
+        drifts = layer_drifts(wiring, self.l1[first_layer:], self.temperature[first_layer:], step, lr)
+        rule, state = self.adapter.rule(number, group), self.adapter.state(number, group)
         noise = stream_of(Stream.NOISE, wiring.index)
         grad = wiring.theta.grad
         gone = ops.update_(
-            theta, grad, rule, state, walks, wiring.seed, noise, step, sign_bound=True, clamp=False
+            theta, grad, rule, state, drifts, wiring.seed, noise, step, sign_bound=True, clamp=False
         )
-        riders = self.bridge.riders(number, group)
+        carried = self.adapter.carried(number, group)
         died = gone[alive[gone]]
         alive[died] = False
-        for rider, clean in riders:
-            rider[died] = clean
+        for moved, clean in carried:
+            moved[died] = clean
         if alive.all():
             return [0] * len(wiring.layers)
-        theta.masked_fill_(~alive, 0)  # the walk has moved empty places too
+        theta.masked_fill_(~alive, 0)  # the drift has moved empty places too
         rate = self.rate(step, lr) if callable(self.rate) else self.rate
-        return reactivate_(wiring, alive, _probability(rate), riders, step)
+        return reactivate_(wiring, alive, _probability(rate), carried, step)
 
     def holds(self) -> list[tuple[str, list[Tensor], str]]:
         return [("which places are in use", [_alive(wiring) for wiring in self.wirings], "K × one byte")]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"steps": self.steps, "highest": self.highest.state_dict(), **self.bridge.ages()}
+        return {"steps": self.steps, "highest": self.highest.state_dict(), **self.adapter.ages()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        load_rows("born", self.bridge.born, state["born"])
-        self.bridge.load_updates(state)
+        load_rows("born", self.adapter.born, state["born"])
+        self.adapter.load_updates(state)
         self.steps = int(state["steps"])
         self.highest.load_state_dict(state["highest"])
 

@@ -26,15 +26,14 @@ from typing import Any
 
 from torch import nn, optim
 
-from wirebound import ops
-from wirebound.core import schedule
-from wirebound.core.langevin import pull_and_push
-from wirebound.core.schedule import Rate, Scalar
-from wirebound.methods.bridge import Bridge
+from wirebound import ops, schedule
+from wirebound.methods.drifts import layer_drifts
+from wirebound.methods.langevin import pull_and_push
 from wirebound.methods.method import StepInfo, WiringMethod, leave_valid, require_finite
-from wirebound.methods.walks import layer_walks
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.ops.rule import StepCounts, Walk
+from wirebound.ops.rule import DriftAndNoise, StepCounts
+from wirebound.optim.adapter import OptimizerAdapter
+from wirebound.schedule import Rate, Scalar
 from wirebound.wiring import Wiring
 
 NEWBORNS = ("uniform", "share")
@@ -42,10 +41,10 @@ NEWBORNS = ("uniform", "share")
 
 def deep_r_step(
     wiring: Wiring,
-    bridge: Bridge,
+    adapter: OptimizerAdapter,
     number: int,
     group: dict[str, Any],
-    walks: list[Walk],
+    drifts: list[DriftAndNoise],
     step: int,
     *,
     rewire: bool,
@@ -53,18 +52,18 @@ def deep_r_step(
 ) -> StepCounts:
     """Algorithm 1 for one wiring, after torch has stepped the rest of the model; what happened in each layer."""
     if wiring.constrained or wiring.has_frozen:
-        return _constrained_step(wiring, bridge, number, group, walks, step, rewire=rewire, shares=shares)
+        return _constrained_step(wiring, adapter, number, group, drifts, step, rewire=rewire, shares=shares)
     theta, before = wiring.theta, wiring.changing()
     counts = ops.step_(
         wiring.geometry,
         wiring.colptr,
-        wiring.code,
+        wiring.packed_rows,
         theta,
         theta.grad,
-        bridge.rule(number, group),
-        bridge.state(number, group),
-        walks,
-        bridge.riders(number, group),
+        adapter.rule(number, group),
+        adapter.state(number, group),
+        drifts,
+        adapter.carried(number, group),
         wiring.seed,
         wiring.index,
         step,
@@ -77,10 +76,10 @@ def deep_r_step(
 
 def _constrained_step(
     wiring: Wiring,
-    bridge: Bridge,
+    adapter: OptimizerAdapter,
     number: int,
     group: dict[str, Any],
-    walks: list[Walk],
+    drifts: list[DriftAndNoise],
     step: int,
     *,
     rewire: bool,
@@ -89,13 +88,13 @@ def _constrained_step(
     """The same where neurons have caps or signs, or layers are frozen: newborns are then drawn among the positions
     that are allowed."""
     theta, noise = wiring.theta, stream_of(Stream.NOISE, wiring.index)
-    rule, state = bridge.rule(number, group), bridge.state(number, group)
+    rule, state = adapter.rule(number, group), adapter.state(number, group)
     dead = ops.update_(
-        theta.detach(), theta.grad, rule, state, walks, wiring.seed, noise, step, sign_bound=True, clamp=not rewire
+        theta.detach(), theta.grad, rule, state, drifts, wiring.seed, noise, step, sign_bound=True, clamp=not rewire
     )
     born, died = [0] * len(wiring.layers), [0] * len(wiring.layers)
     if dead.numel():
-        born, died = wiring.rewire_(dead, bridge.riders(number, group), step, shares)
+        born, died = wiring.rewire_(dead, adapter.carried(number, group), step, shares)
     return StepCounts(born, died, wiring.layer_active)
 
 
@@ -128,13 +127,13 @@ class DeepR(WiringMethod):
         if newborns not in NEWBORNS:
             raise ValueError(f"newborns (={newborns!r}) must be one of {NEWBORNS}")
         self.take(model, optimizer)
-        self.bridge = Bridge(optimizer, self.wirings, bound=True)
+        self.adapter = OptimizerAdapter(optimizer, self.wirings, bound=True)
         names = [shape.name for shape in self.shapes]
         self.l1 = schedule.per_layer("l1", l1, names)
         self.temperature = schedule.per_layer("temperature", temperature, names)
         self.rates_are_one = all(not isinstance(rate, Sequence | Mapping) for rate in (l1, temperature))
         self._rates_move = any(schedule.changes_with_step(rate) for rate in (*self.l1, *self.temperature))
-        self._walks: dict[int, tuple[tuple[float, tuple[Scalar, Scalar]], list[Walk]]] = {}
+        self._drifts: dict[int, tuple[tuple[float, tuple[Scalar, Scalar]], list[DriftAndNoise]]] = {}
         self.rewire_every = rewire_every
         self.newborns = newborns
         self.shares = self._initial_shares()
@@ -151,25 +150,25 @@ class DeepR(WiringMethod):
             for w in self.wirings
         ]
 
-    def walks(self, wiring: Wiring, first_layer: int, step: int, lr: float) -> list[Walk]:
-        """ηα and √(2ηT) of this step: one walk for all connections, or one for each layer where layers differ.
+    def drifts(self, wiring: Wiring, first_layer: int, step: int, lr: float) -> list[DriftAndNoise]:
+        """ηα and √(2ηT) of this step: one drift for all connections, or one for each layer where layers differ.
 
         The very list of the last step if nothing in it has changed.
         """
         if not self.rates_are_one or wiring.rates is not None:
-            return layer_walks(wiring, self.l1[first_layer:], self.temperature[first_layer:], step, lr)
+            return layer_drifts(wiring, self.l1[first_layer:], self.temperature[first_layer:], step, lr)
         rates = (self.l1[first_layer], self.temperature[first_layer])
-        known = self._walks.get(first_layer)
+        known = self._drifts.get(first_layer)
         if known is None or known[0] != (lr, rates) or self._rates_move:
-            walk = Walk(0, wiring.budget, *pull_and_push(*rates, step, lr))
-            known = self._walks[first_layer] = ((lr, rates), [walk])
+            drift = DriftAndNoise(0, wiring.budget, *pull_and_push(*rates, step, lr))
+            known = self._drifts[first_layer] = ((lr, rates), [drift])
         return known[1]
 
     def step(self) -> StepInfo:
         if not self.may_step():
             return self.no_step()
         require_finite(self.wirings, self.steps + 1)
-        self.bridge.require_rates()
+        self.adapter.require_rates()
         self.steps += 1
         try:
             return self._step()
@@ -179,7 +178,7 @@ class DeepR(WiringMethod):
 
     def _step(self) -> StepInfo:
         rewire = self.steps % self.rewire_every == 0
-        self.bridge.step_torch(self.steps)
+        self.adapter.step_torch(self.steps)
         active: list[int] = []
         rewired: list[int] = []
         first_layer = 0
@@ -187,11 +186,11 @@ class DeepR(WiringMethod):
             if wiring.theta.grad is None:  # not part of this loss: as torch does, leave it alone
                 counts = StepCounts([0] * len(wiring.layers), [0] * len(wiring.layers), wiring.layer_active)
             else:
-                group = self.bridge.group(wiring)
-                walks = self.walks(wiring, first_layer, self.steps, self.bridge.lr(group))
+                group = self.adapter.group(wiring)
+                drifts = self.drifts(wiring, first_layer, self.steps, self.adapter.lr(group))
                 shares = self.shares[number]
                 counts = deep_r_step(
-                    wiring, self.bridge, number, group, walks, self.steps, rewire=rewire, shares=shares
+                    wiring, self.adapter, number, group, drifts, self.steps, rewire=rewire, shares=shares
                 )
             active += counts.active
             rewired += counts.born
@@ -199,16 +198,16 @@ class DeepR(WiringMethod):
         return StepInfo(self.steps, sum(active), self.budget, sum(rewired), self.shapes, active, rewired)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"steps": self.steps, **self.bridge.ages()}
+        return {"steps": self.steps, **self.adapter.ages()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         born = state["born"]
-        if len(born) != len(self.bridge.born):
-            raise ValueError(f"state has ages of {len(born)} wirings, but the method keeps {len(self.bridge.born)}")
-        for mine, theirs in zip(self.bridge.born, born, strict=True):
+        if len(born) != len(self.adapter.born):
+            raise ValueError(f"state has ages of {len(born)} wirings, but the method keeps {len(self.adapter.born)}")
+        for mine, theirs in zip(self.adapter.born, born, strict=True):
             if mine.shape != theirs.shape:
                 raise ValueError(f"state has ages of {theirs.numel()} connections, but the wiring has {mine.numel()}")
             mine.copy_(theirs)
         self.steps = int(state["steps"])
-        self.bridge.load_updates(state)
+        self.adapter.load_updates(state)
         self.shares = self._initial_shares()  # of the wirings that were loaded, which may have started otherwise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn, optim
 
 from wirebound.methods.method import Method, StepInfo
-from wirebound.nn.part import wirings
+from wirebound.nn.sparse_layer import wirings
 from wirebound.wiring import LayerShape
 
 

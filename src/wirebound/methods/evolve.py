@@ -25,15 +25,14 @@ import torch
 from torch import Tensor, nn, optim
 
 from wirebound import ops
-from wirebound.core import mapping
-from wirebound.methods.bridge import Bridge
+from wirebound.methods.drifts import layer_drifts
 from wirebound.methods.drop import DropRule, Stock
 from wirebound.methods.grow import GrowRule, Growth
 from wirebound.methods.method import StepInfo, WiringMethod, leave_valid, require_finite
-from wirebound.methods.walks import layer_walks
 from wirebound.methods.when import Every
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.wiring import Wiring
+from wirebound.optim.adapter import OptimizerAdapter
+from wirebound.wiring import Wiring, mapping
 
 SCOPES = ("layer", "global")
 
@@ -43,9 +42,9 @@ def drop_connections(
 ) -> Tensor:
     """Sorted indices of the connections that go: at most ``share`` of each layer, or of the wiring; none of a frozen one."""
     theta = wiring.theta.detach()
-    weights = mapping.weights(theta, wiring.code)
+    weights = mapping.weights(theta, wiring.packed_rows)
     gradient = torch.zeros_like(theta) if wiring.theta.grad is None else wiring.theta.grad
-    gradient = mapping.weights(gradient, wiring.code)
+    gradient = mapping.weights(gradient, wiring.packed_rows)
     places = torch.arange(wiring.budget, device=theta.device)
     if scope == "layer":
         edges = list(itertools.pairwise(wiring.bounds))
@@ -107,7 +106,7 @@ class Evolve(WiringMethod):
         self.take(model, optimizer)
         self.drop, self.grow, self.when = drop, grow, when
         self.scope, self.newborn_scale = scope, newborn_scale
-        self.bridge = Bridge(optimizer, self.wirings)
+        self.adapter = OptimizerAdapter(optimizer, self.wirings)
         self.budget = sum(w.budget for w in self.wirings)
         for wiring in self.wirings:
             wiring.release_signs_()
@@ -117,7 +116,7 @@ class Evolve(WiringMethod):
 
     @staticmethod
     def _signs(wiring: Wiring) -> Tensor:
-        weights = mapping.weights(wiring.theta.detach(), wiring.code)
+        weights = mapping.weights(wiring.theta.detach(), wiring.packed_rows)
         constant = torch.where(wiring.negative_signs(wiring.positions()), -1.0, 1.0)
         return torch.where(weights == 0, constant, weights.sign()).to(torch.int8)
 
@@ -158,7 +157,7 @@ class Evolve(WiringMethod):
             return self.no_step()
         step = self.steps + 1
         require_finite(self.wirings, step)
-        self.bridge.require_rates()
+        self.adapter.require_rates()
         try:
             return self._step(step)
         except BaseException:  # an interrupt where an optimiser of torch moves θ
@@ -167,7 +166,7 @@ class Evolve(WiringMethod):
 
     def _step(self, step: int) -> StepInfo:
         share = self.when.share(step)
-        self.bridge.step_torch(step)
+        self.adapter.step_torch(step)
         active: list[int] = []
         rewired: list[int] = []
         for number, wiring in enumerate(self.wirings):
@@ -183,11 +182,11 @@ class Evolve(WiringMethod):
 
     def _update(self, number: int, wiring: Wiring, step: int) -> None:
         """The optimiser's own step for θ."""
-        group, bridge = self.bridge.group(wiring), self.bridge
+        group, adapter = self.adapter.group(wiring), self.adapter
         noise = stream_of(Stream.NOISE, wiring.index)
         none = [0.0] * len(wiring.layers)
-        still = layer_walks(wiring, none, none, step, bridge.lr(group))
-        rule, state = bridge.rule(number, group), bridge.state(number, group)
+        still = layer_drifts(wiring, none, none, step, adapter.lr(group))
+        rule, state = adapter.rule(number, group), adapter.state(number, group)
         theta, bound = wiring.theta.detach(), wiring.sign_bound
         ops.update_(
             theta, wiring.theta.grad, rule, state, still, wiring.seed, noise, step, sign_bound=bound, clamp=True
@@ -206,11 +205,11 @@ class Evolve(WiringMethod):
             wiring, positions[alive], positions[dead], self._counts(wiring, dead), self._sources(wiring), step
         )
         newborns = self.grow(growth)
-        riders: list[tuple[Tensor, float | Tensor]] = [*self.bridge.riders(number, self.bridge.group(wiring))]
+        carried: list[tuple[Tensor, float | Tensor]] = [*self.adapter.carried(number, self.adapter.group(wiring))]
         if signs is not None:
-            riders.append((signs, torch.where(wiring.negative_signs(newborns), -1, 1).to(torch.int8)))
+            carried.append((signs, torch.where(wiring.negative_signs(newborns), -1, 1).to(torch.int8)))
         strength = first_strength(wiring, newborns, self.newborn_scale, step)
-        return wiring.replace_(dead, newborns, riders, strength)[0]
+        return wiring.replace_(dead, newborns, carried, strength)[0]
 
     def _counts(self, wiring: Wiring, dead: Tensor) -> list[int] | None:
         if self.scope == "global":
@@ -233,21 +232,21 @@ class Evolve(WiringMethod):
         return [("signs at birth", list(self.signs), "K × one byte")]
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"steps": self.steps, **self.bridge.ages()}
+        state = {"steps": self.steps, **self.adapter.ages()}
         if self.signs:
             state["signs"] = [signs.clone() for signs in self.signs]
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for name, mine in (("born", self.bridge.born), ("signs", self.signs)):
+        for name, mine in (("born", self.adapter.born), ("signs", self.signs)):
             theirs = state.get(name, [])
             if [t.shape for t in theirs] != [m.shape for m in mine]:
                 raise ValueError(
                     f"state has {name!r} of {[len(t) for t in theirs]} connections, "
                     f"but the method keeps {[len(m) for m in mine]}"
                 )
-        for name, mine in (("born", self.bridge.born), ("signs", self.signs)):
+        for name, mine in (("born", self.adapter.born), ("signs", self.signs)):
             for target, value in zip(mine, state.get(name, []), strict=True):
                 target.copy_(value)
-        self.bridge.load_updates(state)
+        self.adapter.load_updates(state)
         self.steps = int(state["steps"])

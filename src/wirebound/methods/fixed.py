@@ -10,8 +10,8 @@ from torch import nn, optim
 
 from wirebound import ops
 from wirebound.methods.method import StepInfo, WiringMethod, leave_valid, require_finite
-from wirebound.methods.pieces import layers_apart
 from wirebound.ops.faults import not_finite
+from wirebound.optim.pieces import layers_apart
 
 
 class Fixed(WiringMethod):

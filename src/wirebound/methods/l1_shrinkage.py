@@ -21,11 +21,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
-from wirebound.core import schedule
-from wirebound.core.schedule import Rate
+from wirebound import schedule
 from wirebound.methods.highest import Highest
 from wirebound.methods.matrices import MatrixMethod
 from wirebound.methods.method import StepInfo
+from wirebound.schedule import Rate
 
 BEST_L1 = 10**-4.5  # of the paper's α = 10^(−n/2) for MNIST, n = 4 .. 12: the optimum was n = 9
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn, optim
 
 from wirebound.methods.highest import HasHighest
 from wirebound.methods.method import Method, StepInfo
-from wirebound.nn.part import wirings
+from wirebound.nn.sparse_layer import wirings
 from wirebound.wiring import LayerShape
 
 
@@ -21,7 +21,7 @@ class Matrix:
     """A parameter with more than one dimension, read as a matrix: the first dimension is the outputs."""
 
     shape: LayerShape
-    theta: nn.Parameter  # the name that the bridge to optimisers knows
+    theta: nn.Parameter  # the name that the adapter to optimisers knows
 
     @property
     def budget(self) -> int:

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn, optim
 
 from wirebound import ops
-from wirebound.methods.bridge import Trained
-from wirebound.methods.habits import Habits
-from wirebound.methods.scaled import unscale_
 from wirebound.methods.travel import travel_with_optimizer
-from wirebound.nn.part import wirings
+from wirebound.nn.sparse_layer import wirings
 from wirebound.ops.faults import not_finite
+from wirebound.optim.adapter import Trained
+from wirebound.optim.habits import Habits
+from wirebound.optim.scaled import unscale_
 from wirebound.wiring import LayerShape, Wiring, foreign
 from wirebound.wiring.trust import is_plain
 

@@ -25,11 +25,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
-from wirebound.core import schedule
-from wirebound.methods.bridge import Bridge
+from wirebound import schedule
 from wirebound.methods.highest import Highest
 from wirebound.methods.matrices import MatrixMethod, load_rows
 from wirebound.methods.method import StepInfo
+from wirebound.optim.adapter import OptimizerAdapter
 from wirebound.wiring import settle_budget
 
 Quality = float | Sequence[float] | Mapping[str, float]
@@ -83,7 +83,7 @@ class MagnitudePruning(MatrixMethod):
         self.targets = None if wanted is None else _targets(possible, wanted, len(self.prune_steps))
         names = [shape.name for shape in self.shapes]
         self.quality = schedule.per_layer("quality", 1.0 if quality is None else quality, names)
-        self.bridge = Bridge(optimizer, self.matrices, ages=False)  # nobody is born: torch's own count is right for all
+        self.adapter = OptimizerAdapter(optimizer, self.matrices, ages=False)  # nobody is born: torch's own count is right for all
         # 1 or 0 for each weight, as numbers: a product with them is ten times quicker than a choice for each element.
         self.kept = [torch.ones_like(matrix.weight) for matrix in self.matrices]
         self._active = [shape.possible for shape in self.shapes]
@@ -114,8 +114,8 @@ class MagnitudePruning(MatrixMethod):
         for i, (matrix, now) in enumerate(zip(self.matrices, pruned, strict=True)):
             self.kept[i].copy_(~now)
             matrix.weight.masked_fill_(now, 0)
-            for rider, clean in self.bridge.riders(i, self.bridge.group(matrix)):
-                rider.view(-1).masked_fill_(now, clean)
+            for moved, clean in self.adapter.carried(i, self.adapter.group(matrix)):
+                moved.view(-1).masked_fill_(now, clean)
         self._active = self._counted()
 
     def layer_active(self) -> list[int]:

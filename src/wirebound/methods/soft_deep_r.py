@@ -1,4 +1,4 @@
-"""soft-DEEP R (Bellec et al. 2018, Algorithm 2): dormant connections walk too, and nobody bounds how many are active.
+"""soft-DEEP R (Bellec et al. 2018, Algorithm 2): dormant connections drift too, and nobody bounds how many are active.
 
     for all active connections k (θ_k >= 0):
         θ_k ← θ_k − η ∂E/∂θ_k − η α + √(2 η T) ν_k
@@ -33,20 +33,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
-from wirebound import ops
-from wirebound.core import schedule
-from wirebound.core.langevin import pull_and_push
-from wirebound.core.schedule import Rate, Scalar
-from wirebound.methods.bridge import Bridge
+from wirebound import ops, schedule
 from wirebound.methods.highest import Highest
+from wirebound.methods.langevin import pull_and_push
 from wirebound.methods.matrices import MatrixMethod, load_rows
 from wirebound.methods.method import StepInfo, require_finite
-from wirebound.methods.scaled import unscale_
 from wirebound.methods.soft_rules import temperature_from_l1, theta_min_for, theta_min_from_l1
 from wirebound.methods.soft_start import constant_signs, first_theta
 from wirebound.ops.layout import Geometry
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import State
+from wirebound.optim.adapter import OptimizerAdapter
+from wirebound.optim.scaled import unscale_
+from wirebound.schedule import Rate, Scalar
 from wirebound.wiring import Allocation, allocate
 
 _EXACT = 1 << 24  # the whole numbers that a float32 can count to
@@ -140,7 +139,7 @@ class SoftDeepR(MatrixMethod):
             connectivity = 0.01
         counts = allocate(names, extents, allocation, connectivity, budget)
         self.theta_min = self._floors(theta_min, sum(counts) / self.geometry.possible, names)
-        self.bridge = Bridge(optimizer, self.matrices, bound=True)
+        self.adapter = OptimizerAdapter(optimizer, self.matrices, bound=True)
         self.sign = constant_signs(self.matrices, self.geometry, seed)
         self.theta = first_theta(self.matrices, self.geometry, counts, self.theta_min, seed, init, gain)
         self.active = [(theta >= 0).to(theta.dtype) for theta in self.theta]
@@ -183,12 +182,12 @@ class SoftDeepR(MatrixMethod):
         if not unscale_(self.optimizer):
             return self.report(self.layer_active(), [0] * len(self.matrices))
         require_finite(self.matrices, self.steps + 1)
-        self.bridge.require_rates()
+        self.adapter.require_rates()
         self.steps += 1
         for matrix, active in zip(self.matrices, self.active, strict=True):
             if matrix.grad is not None:
                 matrix.grad.mul_(active)
-        self.bridge.step_torch(self.steps)
+        self.adapter.step_torch(self.steps)
         rewired = [self._step_matrix(number) for number in range(len(self.matrices))]
         return self.report(self.layer_active(), rewired)
 
@@ -199,9 +198,9 @@ class SoftDeepR(MatrixMethod):
         if matrix.grad is None:  # not part of this loss: as torch does, leave it alone
             return 0
         weight = matrix.weight
-        group = self.bridge.group(matrix)
-        rule = self.bridge.rule(number, group)
-        state = _flat(self.bridge.state(number, group))
+        group = self.adapter.group(matrix)
+        rule = self.adapter.rule(number, group)
+        state = _flat(self.adapter.state(number, group))
         # Dormant weights are 0 with no gradient and no moments: the optimiser leaves them where they are.
         ops.update_(weight, matrix.grad, rule, state, (), self.seed, 0, step, sign_bound=False, clamp=False)
         pull, push = pull_and_push(self.l1[number], self.temperature[number], step, float(group["lr"]))
@@ -214,11 +213,11 @@ class SoftDeepR(MatrixMethod):
         torch.ge(theta, 0, out=active)
         self.active[number], self._before[number] = active, before
         torch.clamp(theta, min=0, out=weight).mul_(sign)
-        riders = self.bridge.riders(number, group)
-        if riders:
+        carried = self.adapter.carried(number, group)
+        if carried:
             changed = torch.nonzero(active != before).view(-1)
-            for rider, clean in riders:
-                rider.view(-1)[changed] = clean
+            for moved, clean in carried:
+                moved.view(-1)[changed] = clean
         self._counts[number] = _count(active)
         return self._counts[number] - _in_both(active, before)
 
@@ -243,14 +242,14 @@ class SoftDeepR(MatrixMethod):
             "seed": self.seed,
             "theta_min": list(self.theta_min),
             "theta": [theta.clone() for theta in self.theta],
-            **self.bridge.ages(),
+            **self.adapter.ages(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         load_rows("theta", self.theta, state["theta"])
-        load_rows("born", self.bridge.born, state["born"])
-        self.bridge.load_updates(state)
+        load_rows("born", self.adapter.born, state["born"])
+        self.adapter.load_updates(state)
         self.seed, self.theta_min = int(state["seed"]), [float(floor) for floor in state["theta_min"]]
         self.sign = constant_signs(self.matrices, self.geometry, self.seed)
         self.active = [(theta >= 0).to(theta.dtype) for theta in self.theta]

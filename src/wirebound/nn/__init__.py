@@ -7,9 +7,9 @@ from wirebound.nn.conv_transpose import SparseConvTranspose1d, SparseConvTranspo
 from wirebound.nn.freezing import freeze, set_rates, unfreeze
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.matrix import SparseMatrix
-from wirebound.nn.part import SparseLayer, sparse_layers, wirings
 from wirebound.nn.recurrent import SparseGRU, SparseLSTM
 from wirebound.nn.rnn import SparseRNN
+from wirebound.nn.sparse_layer import SparseLayer, sparse_layers, wirings
 from wirebound.nn.sparsify import sparsify
 from wirebound.nn.stack import SparseSequential
 from wirebound.nn.to_dense import to_dense

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wirebound.nn.linear import SparseLinear
-from wirebound.nn.part import SparseLayer
+from wirebound.nn.sparse_layer import SparseLayer
 from wirebound.nn.trace import one_node, tracing
 from wirebound.nn.weight import lazy_weight
 from wirebound.wiring import Wiring

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from wirebound.nn.fit import belongings, refuse, require_real, way_of_its_own
-from wirebound.nn.kinds import KINDS, Kind, Matrix, kind_of, masked
+from wirebound.nn.kinds import KINDS, LayerKind, Matrix, kind_of, masked
 from wirebound.wiring import LayerShape
 
 Pattern = str | type[nn.Module] | Callable[[str, nn.Module], bool]
@@ -24,7 +24,7 @@ class Candidate:
 
     names: list[str]
     module: nn.Module
-    kind: Kind
+    kind: LayerKind
 
     @functools.cached_property
     def matrices(self) -> list[Matrix]:
@@ -138,7 +138,7 @@ def _nothing(model: nn.Module, choice: Choice) -> str:
     )
 
 
-def _kind(name: str, module: nn.Module, excluded: Patterns, included: Patterns | None, choice: Choice) -> Kind | None:
+def _kind(name: str, module: nn.Module, excluded: Patterns, included: Patterns | None, choice: Choice) -> LayerKind | None:
     """What a module becomes, or None if it stays as it is."""
     known = kind_of(module)
     if known is not None:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from wirebound import ops
 from wirebound.nn.inputs import require_kept, settle_bias, settle_gradient, settle_input
-from wirebound.nn.part import SparseLayer
+from wirebound.nn.sparse_layer import SparseLayer
 from wirebound.nn.trace import conv_by_operators, recorded
 from wirebound.nn.window import Sizes, settle_window
-from wirebound.ops import Window
+from wirebound.ops import ConvWindow
 from wirebound.ops.faults import DormantThetaError
 from wirebound.wiring import LayerShape, Wiring, settle_budget
 
@@ -29,7 +29,7 @@ class ConvGradient:
 
     x: Tensor  # [batch, in_channels, height, width]
     dy: Tensor  # [batch, out_channels, height, width]
-    window: Window
+    window: ConvWindow
 
     def block(self, first: int, last: int) -> Tensor:
         window = self.window

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from wirebound.nn.conv import _SparseConv
 from wirebound.nn.inputs import settle_bias, settle_input
-from wirebound.nn.part import SparseLayer
+from wirebound.nn.sparse_layer import SparseLayer
 from wirebound.nn.window import require_channels
-from wirebound.ops import Window
+from wirebound.ops import ConvWindow
 from wirebound.ops.faults import DormantThetaError
 from wirebound.wiring import LayerShape, Wiring, settle_budget
 
@@ -32,7 +32,7 @@ class PaddedConv(SparseLayer):
     """
 
     dimensions: int
-    window: Window  # of the planes
+    window: ConvWindow  # of the planes
     bias: nn.Parameter | None
 
     def __init__(
@@ -65,7 +65,7 @@ class PaddedConv(SparseLayer):
         )
         self._depth, self._step, self._gap = depth, step, gap
         none = (0, 0)
-        self.window = Window(
+        self.window = ConvWindow(
             in_channels * depth,
             out_channels,
             (kernel[0], kernel[1]),

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wirebound.nn.conv_padded import PaddedConv
-from wirebound.nn.part import SparseLayer
+from wirebound.nn.sparse_layer import SparseLayer
 from wirebound.nn.trace import one_node, recorded, transposed_by_operators
 from wirebound.nn.window import Sizes, sizes
 

@@ -10,7 +10,7 @@ import math
 
 from torch import nn
 
-from wirebound.nn.part import set_frozen, sparse_layers
+from wirebound.nn.sparse_layer import set_frozen, sparse_layers
 
 
 def freeze(module: nn.Module) -> None:

@@ -39,7 +39,7 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Kind:
+class LayerKind:
     """A torch module and its sparse twin."""
 
     parameters: Callable[[Any], Sequence[str]]  # those that become part of a wiring
@@ -93,7 +93,7 @@ def _as_rows(weight: Tensor, n_in: int) -> Tensor:
     return weight.reshape(-1, n_in)
 
 
-def masked(names: Sequence[str]) -> Kind:
+def masked(names: Sequence[str]) -> LayerKind:
     """Parameters of a module without a sparse layer: dense in every pass."""
 
     def matrices(module: nn.Module) -> list[Matrix]:
@@ -104,7 +104,7 @@ def masked(names: Sequence[str]) -> Kind:
             found.append(Matrix(name, weight, n_out, n_in, functools.partial(_as_rows, n_in=n_in)))
         return found
 
-    return Kind(
+    return LayerKind(
         parameters=lambda module: names,
         matrices=matrices,
         twin=lambda module, slots: mask_parameters(module, names, slots),
@@ -112,18 +112,18 @@ def masked(names: Sequence[str]) -> Kind:
     )
 
 
-_CONV1D = Kind(_only_weight, _conv1d_matrices, conv1d)
-KINDS: dict[type[nn.Module], Kind] = {
-    nn.Linear: Kind(_only_weight, _one_weight, linear),
-    **{dense: Kind(_only_weight, _one_weight, conv) for dense in CONVS},
-    **{dense: Kind(_only_weight, _transposed_matrices, transposed) for dense in TRANSPOSED},
-    **{dense: Kind(_named_weights, _named_matrices, recurrent) for dense in (nn.RNN, nn.LSTM, nn.GRU)},
-    **{dense: Kind(_named_weights, _named_matrices, cell) for dense in (nn.RNNCell, nn.LSTMCell, nn.GRUCell)},
-    nn.MultiheadAttention: Kind(_attention_parameters, _attention_matrices, SparseMultiheadAttention),
+_CONV1D = LayerKind(_only_weight, _conv1d_matrices, conv1d)
+KINDS: dict[type[nn.Module], LayerKind] = {
+    nn.Linear: LayerKind(_only_weight, _one_weight, linear),
+    **{dense: LayerKind(_only_weight, _one_weight, conv) for dense in CONVS},
+    **{dense: LayerKind(_only_weight, _transposed_matrices, transposed) for dense in TRANSPOSED},
+    **{dense: LayerKind(_named_weights, _named_matrices, recurrent) for dense in (nn.RNN, nn.LSTM, nn.GRU)},
+    **{dense: LayerKind(_named_weights, _named_matrices, cell) for dense in (nn.RNNCell, nn.LSTMCell, nn.GRUCell)},
+    nn.MultiheadAttention: LayerKind(_attention_parameters, _attention_matrices, SparseMultiheadAttention),
 }
 
 
-def kind_of(module: nn.Module) -> tuple[type[nn.Module], Kind] | None:
+def kind_of(module: nn.Module) -> tuple[type[nn.Module], LayerKind] | None:
     """The torch module that this one is, or is a subclass of, and what becomes of it; None if there is no sparse twin."""
     for base in type(module).__mro__:
         if base in KINDS:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from wirebound import ops
 from wirebound.nn.inputs import require_kept, settle_bias, settle_gradient, settle_input
 from wirebound.nn.node import direct
-from wirebound.nn.part import SparseLayer
+from wirebound.nn.sparse_layer import SparseLayer
 from wirebound.nn.trace import linear_by_operators, recorded
 from wirebound.ops.faults import DormantThetaError
 from wirebound.wiring import Constraints, LayerShape, Wiring, settle_budget

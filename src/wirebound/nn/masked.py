@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from wirebound.nn.part import SparseLayer
+from wirebound.nn.sparse_layer import SparseLayer
 from wirebound.wiring import Wiring
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from wirebound.nn.inputs import settle_bias
-from wirebound.nn.part import SparseLayer
+from wirebound.nn.sparse_layer import SparseLayer
 from wirebound.nn.weight import refuse
 from wirebound.wiring import Allocation, LayerShape, Wiring, allocate
 

@@ -13,7 +13,7 @@ from wirebound.nn.account import MOST_DENSE, Account, stayed_dense
 from wirebound.nn.attention import leave_fast_paths
 from wirebound.nn.candidates import Choice, Pattern, find_candidates
 from wirebound.nn.kinds import Matrix
-from wirebound.nn.part import replace_modules, wirings
+from wirebound.nn.sparse_layer import replace_modules, wirings
 from wirebound.nn.stack import with_runs
 from wirebound.nn.twins import Slot
 from wirebound.ops import philox

@@ -59,7 +59,7 @@ class _SparseStack(torch.autograd.Function):
 _apply: Callable[..., Tensor] = direct(_SparseStack)
 
 
-class Run:
+class StackRun:
     """Sparse layers in a row and the functions between them."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
@@ -136,13 +136,13 @@ class Run:
                 return None
             addresses += (tensor.data_ptr(), tensor.numel())
         for wiring in self.wirings:
-            addresses += (wiring.code.data_ptr(), wiring.colptr.data_ptr(), wiring.sign_bound)
+            addresses += (wiring.packed_rows.data_ptr(), wiring.colptr.data_ptr(), wiring.sign_bound)
         if addresses != self._addresses:
             self._addresses, self._stack = addresses, self._read()
         return self._stack
 
     def _read(self) -> Stack | None:
-        tensors = [(wiring.theta, wiring.code.numel()) for wiring in self.wirings]
+        tensors = [(wiring.theta, wiring.packed_rows.numel()) for wiring in self.wirings]
         tensors += [(layer.bias, layer.out_features) for layer in self.layers if layer.bias is not None]
         for tensor, length in tensors:
             if tensor.dtype is not torch.float32 or not tensor.is_cpu or tensor.stride() != (1,):
@@ -153,7 +153,7 @@ class Run:
         wirings = [
             StackWiring(
                 w.theta,
-                w.code,
+                w.packed_rows,
                 w.colptr,
                 covered=all((id(w), part) in parts for part in range(len(w.layers))),
                 bound=w.sign_bound,
@@ -190,9 +190,9 @@ class SparseSequential(nn.Sequential):
         return {name: value for name, value in self.__dict__.items() if name != "_plan"}
 
 
-def _pieces(modules: Sequence[nn.Module]) -> list[Run | nn.Module]:
+def _pieces(modules: Sequence[nn.Module]) -> list[StackRun | nn.Module]:
     """The modules, with those of each run as one."""
-    pieces: list[Run | nn.Module] = []
+    pieces: list[StackRun | nn.Module] = []
     at = 0
     while at < len(modules):
         end, layers, width = at, 0, -1
@@ -204,7 +204,7 @@ def _pieces(modules: Sequence[nn.Module]) -> list[Run | nn.Module]:
                 break
             end += 1
         if layers >= 2:
-            pieces.append(Run(modules[at:end]))
+            pieces.append(StackRun(modules[at:end]))
         else:
             end = at + 1
             pieces.append(modules[at])
@@ -215,7 +215,7 @@ def _pieces(modules: Sequence[nn.Module]) -> list[Run | nn.Module]:
 def with_runs(model: nn.Module) -> nn.Module:
     """Turn the plain ``nn.Sequential`` modules of a model that have runs into ``SparseSequential``, in place."""
     for module in model.modules():
-        if type(module) is nn.Sequential and any(isinstance(p, Run) for p in _pieces(list(module))):
+        if type(module) is nn.Sequential and any(isinstance(p, StackRun) for p in _pieces(list(module))):
             module.__class__ = SparseSequential
     return model
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from wirebound.nn.attention import restore_fast_paths
 from wirebound.nn.masked import unmask_parameters
-from wirebound.nn.part import replace_modules
+from wirebound.nn.sparse_layer import replace_modules
 from wirebound.nn.stack import without_runs
 
 

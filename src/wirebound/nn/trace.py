@@ -19,11 +19,10 @@ from torch._C import _get_dispatch_mode, _get_tracing_state, _len_torch_dispatch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from wirebound.core import mapping
 from wirebound.nn.node import transforms_active
-from wirebound.ops import Window
+from wirebound.ops import ConvWindow
 from wirebound.ops.layout import rows_of
-from wirebound.wiring import Wiring
+from wirebound.wiring import Wiring, mapping
 
 _exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)  # from torch 2.7 on
 
@@ -77,19 +76,19 @@ def plain_matrix(wiring: Wiring, part: int) -> Tensor:
     """The dense matrix [n_out, n_in] of one part by torch operators, from which gradients flow to θ."""
     if _get_tracing_state() is not None and torch.onnx.is_in_onnx_export():
         return _constant(lambda: wiring.layer_dense(part))  # ONNX has no need of θ, nor of all these operators
-    code, colptr = wiring.code, wiring.colptr
+    packed_rows, colptr = wiring.packed_rows, wiring.colptr
     theta: Tensor = wiring.theta
     shape, first = wiring.layers[part], wiring.geometry.column_start[part]
     # The column of a connection is the number of later columns that start at or before it.
-    starts = code.new_zeros(code.numel() + 1, dtype=torch.int64)
+    starts = packed_rows.new_zeros(packed_rows.numel() + 1, dtype=torch.int64)
     inner = colptr[1:-1]
     columns = starts.scatter_add(0, inner, torch.ones_like(inner))[:-1].cumsum(0) - first
     others = (columns < 0) | (columns >= shape.n_in)
     # Connections of other layers go to a place behind the matrix, which is cut off.
-    places = (rows_of(code) * shape.n_in + columns).masked_fill(others, shape.possible)
+    places = (rows_of(packed_rows) * shape.n_in + columns).masked_fill(others, shape.possible)
     if wiring.sign_bound:
         theta = torch.where(theta >= 0, theta, 0.0)  # what is below 0 is dormant
-    dense = theta.new_zeros(shape.possible + 1).scatter(0, places, mapping.weights(theta, code))
+    dense = theta.new_zeros(shape.possible + 1).scatter(0, places, mapping.weights(theta, packed_rows))
     return dense[:-1].view(shape.n_out, shape.n_in)
 
 
@@ -122,7 +121,7 @@ def conv_by_operators(layer: Any, x: Any) -> Any:
     """``SparseConv1d`` and ``SparseConv2d`` for a recorded input."""
     if isinstance(x, fx.Proxy):
         return leaf(layer, x)
-    window: Window = layer.window
+    window: ConvWindow = layer.window
     skipped = 2 - layer.dimensions  # inside, one dimension is two
     margins = layer._margins
     if margins is None:

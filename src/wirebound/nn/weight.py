@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from wirebound.core import mapping
 from wirebound.ops.layout import LayerIndex, for_connections, rows_of
+from wirebound.wiring import mapping
 
 if TYPE_CHECKING:
-    from wirebound.nn.part import SparseLayer
+    from wirebound.nn.sparse_layer import SparseLayer
 
 View = Callable[[Tensor], Tensor]
 
@@ -69,21 +69,21 @@ class Reading:
         values = self.values
         if self.index.bound and bool((values < 0).any()):
             values = self.layer.fast_wiring.dormant_as_zero(values)
-        return mapping.scatter(values, self.index.layer_code(), self.index.layer_colptr(), *self.shape)
+        return mapping.scatter(values, self.index.layer_packed_rows(), self.index.layer_colptr(), *self.shape)
 
     def gradient(self, dense: Tensor) -> Tensor:
         """∂E/∂θ from the gradient of the dense matrix; in torch operators, so that it has a gradient itself."""
         watch = self.layer.fast_wiring.watch
         if watch is not None:
             watch.setdefault(self.layer.part, []).append(DenseGradient(dense.detach()))
-        code, colptr = self.index.layer_code(), self.index.layer_colptr()
-        columns = for_connections(torch.arange(self.shape[1], device=code.device), colptr, code.numel())
+        packed_rows, colptr = self.index.layer_packed_rows(), self.index.layer_colptr()
+        columns = for_connections(torch.arange(self.shape[1], device=packed_rows.device), colptr, packed_rows.numel())
         with torch.enable_grad():  # the slope of the mapping from θ to the weight
             theta = self.values.clone().requires_grad_()
-            (slope,) = torch.autograd.grad(mapping.weights(theta, code).sum(), theta)
+            (slope,) = torch.autograd.grad(mapping.weights(theta, packed_rows).sum(), theta)
         if self.index.bound:
             slope = torch.where(self.values >= 0, slope, 0.0)
-        return dense[rows_of(code), columns] * slope
+        return dense[rows_of(packed_rows), columns] * slope
 
 
 class SparseWeight(Tensor):

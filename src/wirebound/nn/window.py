@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
-from wirebound.ops import Window
+from wirebound.ops import ConvWindow
 
 Sizes = int | Sequence[int]
 
@@ -53,7 +53,7 @@ def settle_window(
     padding: Sizes | str,
     dilation: Sizes,
     groups: int,
-) -> Window:
+) -> ConvWindow:
     """The window of a convolution in one or two dimensions; one is two of which the first has size 1."""
     require_channels(in_channels, out_channels, groups)
     kernel = _height_and_width("kernel_size", kernel_size, dimensions, 1)
@@ -70,4 +70,4 @@ def settle_window(
         before, after = (top, left), (bottom, right)
     else:
         raise ValueError(f"padding (={padding!r}) must be numbers, 'same' or 'valid'")
-    return Window(in_channels, out_channels, kernel, steps, before, after, spread, groups)
+    return ConvWindow(in_channels, out_channels, kernel, steps, before, after, spread, groups)

@@ -34,20 +34,20 @@ from wirebound.ops.faults import DORMANT, raise_fault
 from wirebound.ops.layout import Geometry, LayerIndex
 from wirebound.ops.recurrence import Kept, Recurrence, RecurrentGradients
 from wirebound.ops.reference_rewire import draw_in_layers, draw_newborns, replace_
-from wirebound.ops.rule import Kind, Rule, State, StepCounts, Walk
-from wirebound.ops.window import Window
+from wirebound.ops.rule import DriftAndNoise, Rule, RuleKind, State, StepCounts
+from wirebound.ops.window import ConvWindow
 
 __all__ = [
+    "ConvWindow",
+    "DriftAndNoise",
     "Geometry",
-    "Kind",
     "LayerIndex",
     "Recurrence",
     "RecurrentGradients",
     "Rule",
+    "RuleKind",
     "State",
     "StepCounts",
-    "Walk",
-    "Window",
     "all_finite",
     "conv2d_backward",
     "conv2d_forward",
@@ -156,7 +156,7 @@ def linear_backward(
     return implementation.linear_backward(x, dy, theta, index, need_dx, need_dtheta)
 
 
-def conv2d_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: Window, bias: Tensor | None) -> Tensor:
+def conv2d_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: ConvWindow, bias: Tensor | None) -> Tensor:
     """The convolution of x [batch, channels, height, width] with the sparse weights of one layer, plus bias."""
     if work.watchers():
         outputs = window.out_size(x.shape[2], 0) * window.out_size(x.shape[3], 1)
@@ -172,7 +172,7 @@ def conv2d_backward(
     dy: Tensor,
     theta: Tensor,
     index: LayerIndex,
-    window: Window,
+    window: ConvWindow,
     need_dx: bool,
     need_dtheta: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
@@ -226,7 +226,7 @@ def update_(
     grad: Tensor | None,
     rule: Rule,
     state: State,
-    walks: Sequence[Walk],
+    drifts: Sequence[DriftAndNoise],
     seed: int,
     stream: int,
     step: int,
@@ -237,17 +237,17 @@ def update_(
     """One step of Algorithm 1 up to the deaths, in place; the sorted indices of the dead."""
     implementation = native if uses_native(theta) else reference_update
     return implementation.update_(
-        theta, grad, rule, state, walks, seed, stream, step, sign_bound=sign_bound, clamp=clamp
+        theta, grad, rule, state, drifts, seed, stream, step, sign_bound=sign_bound, clamp=clamp
     )
 
 
-def index_is_good(geometry: Geometry, budget: int, code: Tensor, colptr: Tensor) -> bool | None:
-    """Whether code and colptr, of the right types and lengths, are an index of ``budget`` connections in these matrices.
+def index_is_good(geometry: Geometry, budget: int, packed_rows: Tensor, colptr: Tensor) -> bool | None:
+    """Whether packed_rows and colptr, of the right types and lengths, are an index of ``budget`` connections in these matrices.
 
     None where there is no kernel to ask: the reference is ``wiring/fault.py``, which also says what is wrong.
     """
-    if _allowed and native.available() and code.is_cpu and colptr.is_cpu:
-        return native.index_is_good(geometry, budget, code, colptr)
+    if _allowed and native.available() and packed_rows.is_cpu and colptr.is_cpu:
+        return native.index_is_good(geometry, budget, packed_rows, colptr)
     return None
 
 
@@ -259,8 +259,8 @@ def all_finite(values: Tensor) -> bool:
 def rewire_(
     geometry: Geometry,
     colptr: Tensor,
-    code: Tensor,
-    riders: Sequence[tuple[Tensor, float]],
+    packed_rows: Tensor,
+    carried: Sequence[tuple[Tensor, float]],
     dead: Tensor,
     seed: int,
     wiring_index: int,
@@ -268,20 +268,20 @@ def rewire_(
     shares: Sequence[float] | None,
 ) -> tuple[list[int], list[int]]:
     """Replace the dead by newborns, in place, all arrays along; (born, died) of each layer."""
-    implementation = native if uses_native(riders[0][0]) else reference_rewire
-    return implementation.rewire_(geometry, colptr, code, riders, dead, seed, wiring_index, step, shares)
+    implementation = native if uses_native(carried[0][0]) else reference_rewire
+    return implementation.rewire_(geometry, colptr, packed_rows, carried, dead, seed, wiring_index, step, shares)
 
 
 def step_(
     geometry: Geometry,
     colptr: Tensor,
-    code: Tensor,
+    packed_rows: Tensor,
     theta: Tensor,
     grad: Tensor | None,
     rule: Rule,
     state: State,
-    walks: Sequence[Walk],
-    riders: Sequence[tuple[Tensor, float]],
+    drifts: Sequence[DriftAndNoise],
+    carried: Sequence[tuple[Tensor, float]],
     seed: int,
     wiring_index: int,
     step: int,
@@ -291,9 +291,9 @@ def step_(
 ) -> StepCounts:
     """``update_`` and then ``rewire_`` for who died, in place; what happened in each layer.
 
-    ``riders`` are what moves along beside θ.
+    ``carried`` are what moves along beside θ.
     """
     implementation = native_step if uses_native(theta) else reference_step
     return implementation.step_(
-        geometry, colptr, code, theta, grad, rule, state, walks, riders, seed, wiring_index, step, shares, clamp=clamp
+        geometry, colptr, packed_rows, theta, grad, rule, state, drifts, carried, seed, wiring_index, step, shares, clamp=clamp
     )

@@ -24,7 +24,7 @@ class LayerIndex(NamedTuple):
     Slices are made only when asked for: the kernels take addresses.
     """
 
-    code: Tensor
+    packed_rows: Tensor
     colptr: Tensor
     start: int
     end: int
@@ -32,8 +32,8 @@ class LayerIndex(NamedTuple):
     last: int
     bound: bool = False  # θ is bound to its sign, so that one below 0 is dormant
 
-    def layer_code(self) -> Tensor:
-        return self.code[self.start : self.end]
+    def layer_packed_rows(self) -> Tensor:
+        return self.packed_rows[self.start : self.end]
 
     def layer_colptr(self) -> Tensor:
         """Column pointers of the layer, which keep counting from the start of the wiring."""
@@ -45,14 +45,14 @@ MAX_ROWS = 1 << 31
 MAX_POSITIONS = 1 << 62
 
 
-def rows_of(code: Tensor) -> Tensor:
+def rows_of(packed_rows: Tensor) -> Tensor:
     """The row of each connection, as int64."""
-    return (code & ROW_MASK).to(torch.int64)
+    return (packed_rows & ROW_MASK).to(torch.int64)
 
 
-def signs_of(code: Tensor, dtype: torch.dtype) -> Tensor:
-    """The sign of each connection, +1 or -1: bit 31 of the code, which makes it negative."""
-    return 1 - 2 * (code < 0).to(dtype)
+def signs_of(packed_rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """The sign of each connection, +1 or -1: bit 31 of the packed row, which makes it negative."""
+    return 1 - 2 * (packed_rows < 0).to(dtype)
 
 
 def pack(rows: Tensor, negative: Tensor) -> Tensor:
@@ -132,6 +132,6 @@ class Geometry:
         local = positions - starts[layer]
         return first + local // heights, local % heights
 
-    def positions(self, code: Tensor, colptr: Tensor) -> Tensor:
+    def positions(self, packed_rows: Tensor, colptr: Tensor) -> Tensor:
         """The position of each connection, int64, sorted because the connections are."""
-        return for_connections(self.column_base(code.device), colptr, code.numel()) + rows_of(code)
+        return for_connections(self.column_base(packed_rows.device), colptr, packed_rows.numel()) + rows_of(packed_rows)

@@ -18,7 +18,7 @@ PATH = Path(__file__).resolve().parent.parent / "_native" / "libwirebound.so"
 INT, UINT, LONG, ULONG = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64
 POINTER, TEXT = ctypes.c_void_p, ctypes.c_char_p
 
-# A layer, as the kernels see it: connections, colptr, code, theta.
+# A layer, as the kernels see it: connections, colptr, packed_rows, theta.
 LAYER = [LONG, POINTER, POINTER, POINTER]
 # An activation: address, stride between samples.
 ROWS = [POINTER, LONG]
@@ -39,11 +39,11 @@ PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "wb_normals": (None, [ULONG, UINT, ULONG, LONG, LONG, POINTER]),
     "wb_signs": (None, [ULONG, UINT, POINTER, LONG, POINTER]),
     "wb_sample_sorted": (INT, [LONG, LONG, ULONG, UINT, ULONG, POINTER]),
-    # update: rule, n, theta, gradient, moments (2), moment2_max, born, walks, n_walks, dead, capacity, threads
+    # update: rule, n, theta, gradient, moments (2), moment2_max, born, drifts, n_drifts, dead, capacity, threads
     "wb_update_{}": (LONG, [POINTER, LONG, *[POINTER] * 7, LONG, POINTER, LONG, INT]),
     "wb_dead_{}": (LONG, [POINTER, LONG, POINTER, LONG]),
     "wb_all_finite_{}": (INT, [POINTER, LONG]),
-    # rewire: budget, layers, n_in, n_out, colptr, code, riders, n, dead, n, seed, index, step, shares, born, died, threads
+    # rewire: budget, layers, n_in, n_out, colptr, packed_rows, carried, n, dead, n, seed, index, step, shares, born, died, threads
     "wb_rewire": (
         LONG,
         [LONG, LONG, *[POINTER] * 5, LONG, POINTER, LONG, ULONG, INT, LONG, *[POINTER] * 3, INT],

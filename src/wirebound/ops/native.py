@@ -15,7 +15,7 @@ from torch.autograd.graph import increment_version
 from wirebound.ops import library, structs
 from wirebound.ops.faults import NOT_FINITE, WiringError, not_finite, raise_fault
 from wirebound.ops.layout import Geometry, LayerIndex
-from wirebound.ops.rule import Kind, Rule, State, Walk
+from wirebound.ops.rule import DriftAndNoise, Rule, RuleKind, State
 
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 _NONE = torch.empty(0, dtype=torch.int64, device="cpu")
@@ -65,7 +65,7 @@ def linear_forward(
         x = _row_major(x)
     batch, n_in = x.shape
     y = x.new_empty(batch, n_out)
-    code, colptr, start, end, first, _, bound = index
+    packed_rows, colptr, start, end, first, _, bound = index
     require_length(theta, end - start)
     status = _LINEAR_FORWARD[theta.dtype](
         x.data_ptr(),
@@ -77,7 +77,7 @@ def linear_forward(
         n_out,
         end - start,
         colptr.data_ptr() + 8 * first,
-        code.data_ptr() + 4 * start,
+        packed_rows.data_ptr() + 4 * start,
         theta.data_ptr(),
         bound,
         None if bias is None else bias.data_ptr(),
@@ -103,7 +103,7 @@ def linear_backward(
     batch, n_in = x.shape
     dx = x.new_empty(batch, n_in) if need_dx else None
     dtheta = torch.empty_like(theta) if need_dtheta else None
-    code, colptr, start, end, first, _, _ = index
+    packed_rows, colptr, start, end, first, _, _ = index
     status = _LINEAR_BACKWARD[theta.dtype](
         x.data_ptr(),
         x.stride(0),
@@ -117,7 +117,7 @@ def linear_backward(
         dy.shape[1],
         end - start,
         colptr.data_ptr() + 8 * first,
-        code.data_ptr() + 4 * start,
+        packed_rows.data_ptr() + 4 * start,
         theta.data_ptr(),
         _threads(),
     )
@@ -137,7 +137,7 @@ def update_(
     grad: Tensor | None,
     rule: Rule,
     state: State,
-    walks: Sequence[Walk],
+    drifts: Sequence[DriftAndNoise],
     seed: int,
     stream: int,
     step: int,
@@ -148,13 +148,13 @@ def update_(
     # A struct of this call's own: another Python thread may be in the kernel with an equal rule.
     c_rule = structs.Rule(bound=sign_bound, clamp=clamp, stream=stream, seed=seed, step=step, clock=state.clock)
     fill_rule(c_rule, rule)
-    c_walks = (structs.Walk * len(walks))(*(structs.Walk(*walk) for walk in walks))
+    c_drifts = (structs.DriftAndNoise * len(drifts))(*(structs.DriftAndNoise(*drift) for drift in drifts))
     count = theta.numel()
     dead = torch.empty(min(count, max(_MIN_DEAD, count // 64)), dtype=torch.int64, device="cpu")
     if grad is not None:
         grad = grad.contiguous()
     require_state(state, theta)
-    first_moment = state.exp_avg if rule.kind is Kind.ADAM else state.momentum
+    first_moment = state.exp_avg if rule.kind is RuleKind.ADAM else state.momentum
     increment_version(theta)  # before the kernel writes behind autograd's back: an interrupt may follow on it at once
     found = _UPDATE[theta.dtype](
         ctypes.byref(c_rule),
@@ -165,8 +165,8 @@ def update_(
         address(state.exp_avg_sq),
         address(state.max_exp_avg_sq),
         address(state.born),
-        c_walks,
-        len(walks),
+        c_drifts,
+        len(drifts),
         dead.data_ptr(),
         dead.numel(),
         torch.get_num_threads(),
@@ -194,7 +194,7 @@ def fill_bits(value: float, dtype: torch.dtype) -> int:
     return int(number.view(_INTEGERS[number.element_size()]))
 
 
-def c_rider(tensor: Tensor, fill: float, budget: int) -> tuple[int, int, int]:
+def one_carried(tensor: Tensor, fill: float, budget: int) -> tuple[int, int, int]:
     """An array that moves with its connections, as the kernels read it."""
     size = tensor.element_size()
     if size not in _INTEGERS or tensor.numel() != budget or not tensor.is_contiguous() or not tensor.is_cpu:
@@ -231,20 +231,20 @@ def c_shapes(geometry: Geometry) -> tuple[Any, Any, Any]:
     return longs, longs(*geometry.n_in), longs(*geometry.n_out)
 
 
-def index_is_good(geometry: Geometry, budget: int, code: Tensor, colptr: Tensor) -> bool:
+def index_is_good(geometry: Geometry, budget: int, packed_rows: Tensor, colptr: Tensor) -> bool:
     _, n_in, n_out = c_shapes(geometry)
-    code, colptr = code.contiguous(), colptr.contiguous()
+    packed_rows, colptr = packed_rows.contiguous(), colptr.contiguous()
     assert _LIBRARY is not None
     return bool(
-        _LIBRARY.wb_wiring_is_good(budget, geometry.layers, n_in, n_out, colptr.data_ptr(), code.data_ptr())
+        _LIBRARY.wb_wiring_is_good(budget, geometry.layers, n_in, n_out, colptr.data_ptr(), packed_rows.data_ptr())
     )
 
 
 def rewire_(
     geometry: Geometry,
     colptr: Tensor,
-    code: Tensor,
-    riders: Sequence[tuple[Tensor, float]],
+    packed_rows: Tensor,
+    carried: Sequence[tuple[Tensor, float]],
     dead: Tensor,
     seed: int,
     wiring_index: int,
@@ -253,11 +253,11 @@ def rewire_(
 ) -> tuple[list[int], list[int]]:
     layers = geometry.layers
     longs, n_in, n_out = c_shapes(geometry)
-    budget = code.numel()
-    c_riders = (structs.Rider * len(riders))(*(structs.Rider(*c_rider(*rider, budget)) for rider in riders))
+    budget = packed_rows.numel()
+    c_carried = (structs.Carried * len(carried))(*(structs.Carried(*one_carried(*moved, budget)) for moved in carried))
     born, died = longs(), longs()
     assert _LIBRARY is not None
-    for tensor in (code, colptr, *(tensor for tensor, _ in riders)):
+    for tensor in (packed_rows, colptr, *(tensor for tensor, _ in carried)):
         increment_version(tensor)
     status = _LIBRARY.wb_rewire(
         budget,
@@ -265,9 +265,9 @@ def rewire_(
         n_in,
         n_out,
         colptr.data_ptr(),
-        code.data_ptr(),
-        c_riders,
-        len(riders),
+        packed_rows.data_ptr(),
+        c_carried,
+        len(carried),
         dead.data_ptr(),
         dead.numel(),
         seed,

@@ -12,14 +12,14 @@ from wirebound.ops import structs
 from wirebound.ops.faults import raise_fault
 from wirebound.ops.layout import LayerIndex
 from wirebound.ops.native import address, functions, require_length
-from wirebound.ops.window import Window
+from wirebound.ops.window import ConvWindow
 
 _FORWARD = functions("wb_conv_forward")
 _BACKWARD = functions("wb_conv_backward")
 
 
 @functools.lru_cache(maxsize=256)
-def c_shape(window: Window, batch: int, height: int, width: int) -> structs.Conv:
+def c_shape(window: ConvWindow, batch: int, height: int, width: int) -> structs.Conv:
     """A convolution of inputs of this size, as the kernels read it."""
     return structs.Conv(
         batch,
@@ -35,7 +35,7 @@ def c_shape(window: Window, batch: int, height: int, width: int) -> structs.Conv
     )
 
 
-def conv2d_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: Window, bias: Tensor | None) -> Tensor:
+def conv2d_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: ConvWindow, bias: Tensor | None) -> Tensor:
     x = x.contiguous()
     batch, _, height, width = x.shape
     y = x.new_empty(batch, window.out_channels, window.out_size(height, 0), window.out_size(width, 1))
@@ -46,7 +46,7 @@ def conv2d_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: Window, 
         y.data_ptr(),
         index.end - index.start,
         index.colptr.data_ptr() + 8 * index.first,
-        index.code.data_ptr() + 4 * index.start,
+        index.packed_rows.data_ptr() + 4 * index.start,
         theta.data_ptr(),
         index.bound,
         address(bias),
@@ -62,7 +62,7 @@ def conv2d_backward(
     dy: Tensor,
     theta: Tensor,
     index: LayerIndex,
-    window: Window,
+    window: ConvWindow,
     need_dx: bool,
     need_dtheta: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
@@ -78,7 +78,7 @@ def conv2d_backward(
         address(dtheta),
         index.end - index.start,
         index.colptr.data_ptr() + 8 * index.first,
-        index.code.data_ptr() + 4 * index.start,
+        index.packed_rows.data_ptr() + 4 * index.start,
         theta.data_ptr(),
         torch.get_num_threads(),
     )

@@ -56,7 +56,7 @@ def _task(cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None) -> struc
         require_length(theta, index.end - index.start)
         setattr(task, f"connections_{name}", index.end - index.start)
         setattr(task, f"colptr_{name}", index.colptr.data_ptr() + 8 * index.first)
-        setattr(task, f"code_{name}", index.code.data_ptr() + 4 * index.start)
+        setattr(task, f"code_{name}", index.packed_rows.data_ptr() + 4 * index.start)
         setattr(task, f"theta_{name}", theta.data_ptr())
     return task
 

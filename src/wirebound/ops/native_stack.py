@@ -37,7 +37,7 @@ class StackWiring(NamedTuple):
     """The arrays of a whole wiring."""
 
     theta: Tensor
-    code: Tensor
+    packed_rows: Tensor
     colptr: Tensor
     covered: bool  # every part of it is in the stack
     bound: bool  # its θ is bound to its sign
@@ -59,7 +59,7 @@ class Stack:
                     n_out=layer.n_out,
                     budget=wirings[layer.wiring].theta.numel(),
                     colptr=wirings[layer.wiring].colptr.data_ptr() + 8 * layer.first,
-                    code=wirings[layer.wiring].code.data_ptr(),
+                    packed_rows=wirings[layer.wiring].packed_rows.data_ptr(),
                     theta=wirings[layer.wiring].theta.data_ptr(),
                     bias=address(layer.bias),
                     activation=layer.activation,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from wirebound.ops.layout import LayerIndex, for_connections, rows_of, signs_of
-from wirebound.ops.window import Window
+from wirebound.ops.window import ConvWindow
 
 _CHUNK_ELEMENTS = 1 << 22  # activations gathered at a time, so that scratch does not grow with K
 
@@ -27,11 +27,11 @@ class _Chunk(NamedTuple):
     view: tuple[slice, slice, slice, slice]  # of the padded input
 
 
-def _chunks(index: LayerIndex, window: Window, batch: int, height: int, width: int) -> Iterator[_Chunk]:
+def _chunks(index: LayerIndex, window: ConvWindow, batch: int, height: int, width: int) -> Iterator[_Chunk]:
     """All connections of the layer, for outputs of this size."""
-    code, colptr = index.layer_code(), index.layer_colptr()
-    columns = for_connections(torch.arange(colptr.numel() - 1, device=code.device), colptr, code.numel())
-    rows = rows_of(code)
+    packed_rows, colptr = index.layer_packed_rows(), index.layer_colptr()
+    columns = for_connections(torch.arange(colptr.numel() - 1, device=packed_rows.device), colptr, packed_rows.numel())
+    rows = rows_of(packed_rows)
     places = window.kernel[0] * window.kernel[1]
     group = torch.div(rows, max(1, window.out_channels // window.groups), rounding_mode="floor")
     channels = group * window.group_channels + torch.div(columns, places, rounding_mode="floor")
@@ -54,11 +54,11 @@ def _chunks(index: LayerIndex, window: Window, batch: int, height: int, width: i
         start += count
 
 
-def conv2d_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: Window, bias: Tensor | None) -> Tensor:
+def conv2d_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: ConvWindow, bias: Tensor | None) -> Tensor:
     """y of shape [batch, out_channels, height, width] from x of shape [batch, in_channels, ...]."""
     batch = x.shape[0]
     height, width = window.out_size(x.shape[2], 0), window.out_size(x.shape[3], 1)
-    weight = theta * signs_of(index.layer_code(), theta.dtype)
+    weight = theta * signs_of(index.layer_packed_rows(), theta.dtype)
     y = x.new_zeros(batch, window.out_channels, height, width)
     padded = window.pad(x)
     for chunk in _chunks(index, window, batch, height, width):
@@ -72,13 +72,13 @@ def conv2d_backward(
     dy: Tensor,
     theta: Tensor,
     index: LayerIndex,
-    window: Window,
+    window: ConvWindow,
     need_dx: bool,
     need_dtheta: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients to the input and to θ at the active positions only."""
     batch, _, height, width = dy.shape
-    signs = signs_of(index.layer_code(), theta.dtype)
+    signs = signs_of(index.layer_packed_rows(), theta.dtype)
     margins = window.margins(x.shape[2], x.shape[3])
     padded = window.pad(x)
     dx = torch.zeros_like(padded, memory_format=torch.contiguous_format) if need_dx else None

@@ -25,9 +25,9 @@ def _chunk(batch: int) -> int:
 def linear_forward(x: Tensor, theta: Tensor, index: LayerIndex, n_out: int, bias: Tensor | None) -> Tensor:
     """y = x Wᵀ + bias, W[row, column] = sign · θ. x is [batch, n_in]."""
     batch, connections = x.shape[0], theta.numel()
-    code, colptr = index.layer_code(), index.layer_colptr()
-    rows, columns = rows_of(code), _columns(colptr, connections)
-    weight = theta * signs_of(code, theta.dtype)
+    packed_rows, colptr = index.layer_packed_rows(), index.layer_colptr()
+    rows, columns = rows_of(packed_rows), _columns(colptr, connections)
+    weight = theta * signs_of(packed_rows, theta.dtype)
     y = x.new_zeros(n_out, batch)
     inputs = x.t()
     for start in range(0, connections, _chunk(batch)):
@@ -48,9 +48,9 @@ def linear_backward(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients to the input and to θ: dθ = sign · Σ_batch x · dy at the active positions only."""
     batch, connections = x.shape[0], theta.numel()
-    code, colptr = index.layer_code(), index.layer_colptr()
-    rows, columns = rows_of(code), _columns(colptr, connections)
-    signs = signs_of(code, theta.dtype)
+    packed_rows, colptr = index.layer_packed_rows(), index.layer_colptr()
+    rows, columns = rows_of(packed_rows), _columns(colptr, connections)
+    signs = signs_of(packed_rows, theta.dtype)
     dx = x.new_zeros(x.shape[1], batch) if need_dx else None
     dtheta = torch.empty_like(theta) if need_dtheta else None
     inputs, outputs = x.t(), dy.t()

@@ -134,15 +134,15 @@ def _merged(array: Tensor, alive: Tensor, place_old: Tensor, place_new: Tensor, 
 def replace_(
     geometry: Geometry,
     colptr: Tensor,
-    code: Tensor,
-    riders: Sequence[tuple[Tensor, float | Tensor]],
+    packed_rows: Tensor,
+    carried: Sequence[tuple[Tensor, float | Tensor]],
     dead: Tensor,
     newborns: Tensor,
     negative: Tensor,
 ) -> tuple[list[int], list[int]]:
     """Replace the ``dead`` (sorted indices) by as many ``newborns`` (sorted dormant positions), in place.
 
-    ``riders`` are (array of length K, what newborns hold there: one value, or one for each). ``negative`` says
+    ``carried`` are (array of length K, what newborns hold there: one value, or one for each). ``negative`` says
     whether the sign of each newborn is -1. Returns (born, died) of each layer.
     """
     before = layer_counts(geometry, colptr)
@@ -150,20 +150,20 @@ def replace_(
     died_edges = torch.searchsorted(dead, colptr[edges]).tolist()
     died = [b - a for a, b in itertools.pairwise(died_edges)]
 
-    alive = torch.ones(code.numel(), dtype=torch.bool, device=code.device)
+    alive = torch.ones(packed_rows.numel(), dtype=torch.bool, device=packed_rows.device)
     alive[dead] = False
-    survivors = geometry.positions(code, colptr)[alive]
+    survivors = geometry.positions(packed_rows, colptr)[alive]
     columns, rows = geometry.locate(newborns)
     # Two sorted lists merge by counting how many of the other list stand before each element.
-    place_new = torch.arange(newborns.numel(), device=code.device) + torch.searchsorted(survivors, newborns)
-    place_old = torch.arange(survivors.numel(), device=code.device) + torch.searchsorted(newborns, survivors)
-    targets, values = [code], [_merged(code, alive, place_old, place_new, pack(rows, negative))]
-    for array, fill in riders:
+    place_new = torch.arange(newborns.numel(), device=packed_rows.device) + torch.searchsorted(survivors, newborns)
+    place_old = torch.arange(survivors.numel(), device=packed_rows.device) + torch.searchsorted(newborns, survivors)
+    targets, values = [packed_rows], [_merged(packed_rows, alive, place_old, place_new, pack(rows, negative))]
+    for array, fill in carried:
         targets.append(array)
         values.append(_merged(array, alive, place_old, place_new, fill))
     dead_before = torch.searchsorted(dead, colptr)
     # colptr[c] counts the connections left of column c: those that stayed, and the newborns that came in there.
-    born_before = torch.searchsorted(columns, torch.arange(colptr.numel(), device=code.device))
+    born_before = torch.searchsorted(columns, torch.arange(colptr.numel(), device=packed_rows.device))
     targets.append(colptr)
     values.append(colptr + born_before - dead_before)
     with torch.no_grad():
@@ -176,8 +176,8 @@ def replace_(
 def rewire_(
     geometry: Geometry,
     colptr: Tensor,
-    code: Tensor,
-    riders: Sequence[tuple[Tensor, float]],
+    packed_rows: Tensor,
+    carried: Sequence[tuple[Tensor, float]],
     dead: Tensor,
     seed: int,
     wiring_index: int,
@@ -186,11 +186,11 @@ def rewire_(
 ) -> tuple[list[int], list[int]]:
     """Replace the ``dead`` (sorted indices) by newborns; (born, died) of each layer.
 
-    ``riders`` are (array of length K, what a newborn holds there).
+    ``carried`` are (array of length K, what a newborn holds there).
     """
-    alive = torch.ones(code.numel(), dtype=torch.bool, device=code.device)
+    alive = torch.ones(packed_rows.numel(), dtype=torch.bool, device=packed_rows.device)
     alive[dead] = False
-    survivors = geometry.positions(code, colptr)[alive]
+    survivors = geometry.positions(packed_rows, colptr)[alive]
     newborns = draw_newborns(geometry, survivors, dead.numel(), seed, wiring_index, step, shares)
     negative = philox.negative_signs(newborns, seed, wiring_index)
-    return replace_(geometry, colptr, code, riders, dead, newborns, negative)
+    return replace_(geometry, colptr, packed_rows, carried, dead, newborns, negative)

@@ -1,7 +1,7 @@
 """One step of Algorithm 1 up to the deaths, in plain torch: the reference of ``ops.update_``.
 
     θ ← optimiser(θ, ∂E/∂θ)            torch's own formulas; Adam's bias correction by the connection's own age
-    θ ← θ − ηα + √(2ηT) ν              the walk, per layer
+    θ ← θ − ηα + √(2ηT) ν              the drift, per layer
     dead: θ < 0
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from wirebound.ops import philox
 from wirebound.ops.faults import not_finite
-from wirebound.ops.rule import Kind, Rule, State, Walk
+from wirebound.ops.rule import DriftAndNoise, Rule, RuleKind, State
 
 
 def _sgd_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
@@ -56,24 +56,24 @@ def _move_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
     """The optimiser's own step."""
     if rule.maximize:
         grad = -grad
-    if rule.kind == Kind.SGD:
+    if rule.kind == RuleKind.SGD:
         _sgd_(theta, grad, rule, state)
     else:
         _adam_(theta, grad, rule, state)
 
 
-def _pieces(rule: Rule, walks: Sequence[Walk], count: int) -> Iterator[tuple[int, int, Rule]]:
-    """Which connections move by which rule: all by one, or each walk that has rates of its own by its own."""
+def _pieces(rule: Rule, drifts: Sequence[DriftAndNoise], count: int) -> Iterator[tuple[int, int, Rule]]:
+    """Which connections move by which rule: all by one, or each drift that has rates of its own by its own."""
     at = 0
-    for walk in walks:
-        if not walk.has_rates:
+    for drift in drifts:
+        if not drift.has_rates:
             continue
-        if at < walk.first:
-            yield at, walk.first, rule
-        if not walk.frozen:
-            lr, decay = rule.lr * walk.lr_factor, rule.weight_decay * walk.decay_factor
-            yield walk.first, walk.last, replace(rule, lr=lr, weight_decay=decay)
-        at = walk.last
+        if at < drift.first:
+            yield at, drift.first, rule
+        if not drift.frozen:
+            lr, decay = rule.lr * drift.lr_factor, rule.weight_decay * drift.decay_factor
+            yield drift.first, drift.last, replace(rule, lr=lr, weight_decay=decay)
+        at = drift.last
     if at < count:
         yield at, count, rule
 
@@ -99,7 +99,7 @@ def update_(
     grad: Tensor | None,
     rule: Rule,
     state: State,
-    walks: Sequence[Walk],
+    drifts: Sequence[DriftAndNoise],
     seed: int,
     stream: int,
     step: int,
@@ -110,28 +110,28 @@ def update_(
     """Move θ in place; the sorted indices of the connections that died.
 
     ``clamp``: a step without rewiring, θ stops at 0 instead of dying. Not ``sign_bound``: θ may take any sign,
-    nothing walks and nothing dies.
+    nothing drifts and nothing dies.
     """
     if not torch.isfinite(theta).all():
         raise not_finite(step)
-    if rule.kind != Kind.NONE:
+    if rule.kind != RuleKind.NONE:
         assert grad is not None
         if not torch.isfinite(grad).all():  # before anything is written
             raise not_finite(step)
-        for first, last, own in _pieces(rule, walks, theta.numel()):
+        for first, last, own in _pieces(rule, drifts, theta.numel()):
             _move_(theta[first:last], grad[first:last], own, _slice(state, first, last))
     none = torch.empty(0, dtype=torch.int64, device=theta.device)
     if not sign_bound:
-        walks = ()
-    for walk in walks:
-        part = theta[walk.first : walk.last]
-        if walk.frozen:
+        drifts = ()
+    for drift in drifts:
+        part = theta[drift.first : drift.last]
+        if drift.frozen:
             continue
-        if walk.shrink:
-            part.sub_(walk.shrink)
-        if walk.noise_std:
-            nu = philox.normals(seed, stream, step, part.numel(), theta.device, first=walk.first)
-            part.add_(nu.to(theta.dtype), alpha=walk.noise_std)
+        if drift.shrink:
+            part.sub_(drift.shrink)
+        if drift.noise_std:
+            nu = philox.normals(seed, stream, step, part.numel(), theta.device, first=drift.first)
+            part.add_(nu.to(theta.dtype), alpha=drift.noise_std)
     if not torch.isfinite(theta).all():
         raise not_finite(step)
     if not sign_bound:

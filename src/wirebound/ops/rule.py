@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 
-class Kind(IntEnum):
+class RuleKind(IntEnum):
     """Which rule moves θ. NONE: the optimiser has already done so."""
 
     NONE = 0
@@ -21,7 +21,7 @@ class Kind(IntEnum):
 class Rule:
     """The numbers of torch's SGD, Adam and AdamW, under torch's names."""
 
-    kind: Kind
+    kind: RuleKind
     lr: float = 0.0
     momentum: float = 0.0
     dampening: float = 0.0
@@ -58,7 +58,7 @@ class StepCounts(NamedTuple):
     active: list[int]  # θ >= 0 afterwards, counted
 
 
-class Walk(NamedTuple):
+class DriftAndNoise(NamedTuple):
     """The rest of the line of Algorithm 1, for connections first .. last: − ηα + √(2ηT) ν.
 
     Where layers have rates of their own, also their factors on the rule's lr and weight decay; connections that are

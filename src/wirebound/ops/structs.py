@@ -30,8 +30,8 @@ class Rule(Structure):
     )
 
 
-class Walk(Structure):
-    """wb_walk: shrink and noise of connections first .. last, and their part of the rates."""
+class DriftAndNoise(Structure):
+    """wb_drift_and_noise: shrink and noise of connections first .. last, and their part of the rates."""
 
     _fields_ = (
         ("first", c_int64),
@@ -44,8 +44,8 @@ class Walk(Structure):
     )
 
 
-class Rider(Structure):
-    """wb_rider: an array that moves with its connections, and the bits that a newborn has there."""
+class Carried(Structure):
+    """wb_carried: an array that moves with its connections, and the bits that a newborn has there."""
 
     _fields_ = (("data", c_void_p), ("size", c_int64), ("fill", c_int64))
 
@@ -60,17 +60,17 @@ class Step(Structure):
         ("n_in", c_void_p),
         ("n_out", c_void_p),
         ("colptr", c_void_p),
-        ("code", c_void_p),
+        ("packed_rows", c_void_p),
         ("theta", c_void_p),
         ("gradient", c_void_p),
         ("moment1", c_void_p),
         ("moment2", c_void_p),
         ("moment2_max", c_void_p),
         ("birth", c_void_p),
-        ("walks", c_void_p),
-        ("n_walks", c_int64),
-        ("riders", c_void_p),
-        ("n_riders", c_int64),
+        ("drifts", c_void_p),
+        ("n_drifts", c_int64),
+        ("carried", c_void_p),
+        ("n_carried", c_int64),
         ("shares", c_void_p),
         ("born", c_void_p),
         ("died", c_void_p),
@@ -107,7 +107,7 @@ class FusedLayer(Structure):
 
 
 class FusedWiring(Structure):
-    """wb_fused_wiring: a wiring, its optimiser state, and how it walks and rewires."""
+    """wb_fused_wiring: a wiring, its optimiser state, and how it drifts and rewires."""
 
     _fields_ = (
         ("budget", c_int64),
@@ -115,7 +115,7 @@ class FusedWiring(Structure):
         ("n_in", c_void_p),
         ("n_out", c_void_p),
         ("colptr", c_void_p),
-        ("code", c_void_p),
+        ("packed_rows", c_void_p),
         ("theta", c_void_p),
         ("moment1", c_void_p),
         ("moment2", c_void_p),
@@ -124,7 +124,7 @@ class FusedWiring(Structure):
         ("shares", c_void_p),
         ("shrink", c_void_p),
         ("noise_std", c_void_p),
-        ("walk_stride", c_int64),
+        ("drift_stride", c_int64),
         ("rewire_every", c_int64),
         ("weight_decay", c_double),
         ("clock", c_int64),
@@ -171,7 +171,7 @@ class StackLayer(Structure):
         ("n_out", c_int64),
         ("budget", c_int64),
         ("colptr", c_void_p),
-        ("code", c_void_p),
+        ("packed_rows", c_void_p),
         ("theta", c_void_p),
         ("bias", c_void_p),
         ("activation", c_int32),

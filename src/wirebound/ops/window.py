@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-class Window(NamedTuple):
+class ConvWindow(NamedTuple):
     """The shape of a sparse convolution, height before width everywhere.
 
     Its matrix has ``out_channels`` rows and in_channels/groups · kernel height · kernel width columns; column

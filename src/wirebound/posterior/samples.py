@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from wirebound.checkpoint import CheckpointError, load, save
 from wirebound.checkpoint.model_state import bare, check_state
-from wirebound.nn.part import wirings
+from wirebound.nn.sparse_layer import wirings
 
 _KIND = "posterior samples"
 State = dict[str, Tensor]

@@ -1,4 +1,4 @@
-"""What classifier and regressor share: settings, scaling, training on the engines of ``wirebound.train``."""
+"""What classifier and regressor share: settings, scaling, training on the engines of ``wirebound_lab.run``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from wirebound.export.network import Network, read_network
 from wirebound.methods import Method
-from wirebound.nn.part import wirings
+from wirebound.nn.sparse_layer import wirings
 from wirebound.sklearn.compat import validate
 from wirebound.sklearn.early_stopping import EarlyStopping
 from wirebound.sklearn.engines import choose_engine, epoch_losses
@@ -23,7 +23,7 @@ from wirebound.sklearn.examples import Examples, held_out
 from wirebound.sklearn.folding import fold_inputs
 from wirebound.sklearn.importance import path_strength
 from wirebound.sklearn.settings import read_config
-from wirebound.train.models import build_method, build_model, build_optimizer
+from wirebound_lab.run.models import build_method, build_model, build_optimizer
 
 
 class DeepREstimator(BaseEstimator):  # type: ignore[misc]

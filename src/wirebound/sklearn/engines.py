@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wirebound.engine.fused import FusedEngine, why_not_fused
+from wirebound.engine.modules import Engine, ModuleEngine
 from wirebound.methods import Method
 from wirebound.ops import philox
 from wirebound.ops.philox import Stream
-from wirebound.train.config import ConfigError, TrainConfig
-from wirebound.train.engine import Engine, ModuleEngine
-from wirebound.train.fused import FusedEngine, why_not_fused
+from wirebound_lab.run.config import ConfigError, TrainConfig
 
 Loss = Callable[..., Tensor]  # of outputs and targets; knows reduction="none"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from wirebound.train.config import ConfigError, TrainConfig
+from wirebound_lab.run.config import ConfigError, TrainConfig
 
 STEPS = 1500  # of a fit whose number of epochs is not given, if that is between
 EPOCHS = (5, 200)

@@ -148,7 +148,7 @@ def _check_names(name: str, value: Any, layers: Sequence[LayerShape]) -> None:
 
 def constraint_fault(
     geometry: Geometry,
-    code: Tensor,
+    packed_rows: Tensor,
     colptr: Tensor,
     sign_bound: bool,
     fan_caps: Tensor | None,
@@ -159,7 +159,7 @@ def constraint_fault(
         sizes = torch.tensor([geometry.n_in, geometry.n_out], device=fan_caps.device)
         if bool(((fan_caps < 0) | (fan_caps > sizes)).any()):
             return "fan_caps must be numbers that the layers have room for"
-        inward, outward = fan_counts(geometry, code, colptr)
+        inward, outward = fan_counts(geometry, packed_rows, colptr)
         for name, counts, caps, kind in (
             ("max_fan_in", inward, fan_caps[0].repeat_interleave(sizes[1]), "output"),
             ("max_fan_out", outward, fan_caps[1].repeat_interleave(sizes[0]), "input"),
@@ -173,17 +173,17 @@ def constraint_fault(
             return "column_signs must be 1, -1 or 0"
         if not sign_bound:
             return "signs must be bound where they belong to neurons"
-        own = torch.repeat_interleave(column_signs, colptr[1:] - colptr[:-1], output_size=code.numel())
-        wrong = torch.nonzero((own != 0) & ((own < 0) != (code < 0))).view(-1)
+        own = torch.repeat_interleave(column_signs, colptr[1:] - colptr[:-1], output_size=packed_rows.numel())
+        wrong = torch.nonzero((own != 0) & ((own < 0) != (packed_rows < 0))).view(-1)
         if wrong.numel():
             return f"a connection must have the sign of its input neuron, {wrong.numel()} have not"
     return None
 
 
-def fan_counts(geometry: Geometry, code: Tensor, colptr: Tensor) -> tuple[Tensor, Tensor]:
+def fan_counts(geometry: Geometry, packed_rows: Tensor, colptr: Tensor) -> tuple[Tensor, Tensor]:
     """Connections of each output neuron and of each input neuron, through all layers."""
     outward = colptr[1:] - colptr[:-1]
-    starts = torch.tensor(geometry.row_start[:-1], device=code.device)
-    first = torch.repeat_interleave(starts, torch.tensor(geometry.n_in, device=code.device))
-    rows = rows_of(code) + torch.repeat_interleave(first, outward, output_size=code.numel())
+    starts = torch.tensor(geometry.row_start[:-1], device=packed_rows.device)
+    first = torch.repeat_interleave(starts, torch.tensor(geometry.n_in, device=packed_rows.device))
+    rows = rows_of(packed_rows) + torch.repeat_interleave(first, outward, output_size=packed_rows.numel())
     return torch.bincount(rows, minlength=geometry.row_start[-1]), outward

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from wirebound.wiring.wiring import Wiring
 
 
-def index_fault(geometry: Geometry, budget: int, code: Tensor, colptr: Tensor) -> str | None:
+def index_fault(geometry: Geometry, budget: int, packed_rows: Tensor, colptr: Tensor) -> str | None:
     """What is wrong with the positions of ``budget`` connections in matrices of these shapes, or None.
 
     Kernels index memory by them, so nothing here trusts a number before it is checked.
     """
     columns = geometry.column_start[-1]
-    for name, array, dtype, length in (("code", code, torch.int32, budget), ("colptr", colptr, torch.int64, columns + 1)):
+    for name, array, dtype, length in (("packed_rows", packed_rows, torch.int32, budget), ("colptr", colptr, torch.int64, columns + 1)):
         if array.dtype is not dtype or array.shape != (length,):
             return f"{name} must be {dtype} of length {length}, is {array.dtype} of shape {tuple(array.shape)}"
-    if ops.index_is_good(geometry, budget, code, colptr):
+    if ops.index_is_good(geometry, budget, packed_rows, colptr):
         return None  # a pass without memory of its own; what follows takes some, and says what is wrong
     # The bounds first: differences of numbers near 2^63 would wrap around and look right.
     if bool(((colptr < 0) | (colptr > budget)).any()) or int(colptr[0]) != 0 or int(colptr[-1]) != budget:
@@ -32,13 +32,13 @@ def index_fault(geometry: Geometry, budget: int, code: Tensor, colptr: Tensor) -
     counts = colptr[1:] - colptr[:-1]
     if bool((counts < 0).any()):
         return f"column pointers must rise from 0 to the budget (={budget})"
-    rows = rows_of(code)
+    rows = rows_of(packed_rows)
     heights = torch.repeat_interleave(
-        torch.tensor(geometry.n_out, device=code.device), torch.tensor(geometry.n_in, device=code.device)
+        torch.tensor(geometry.n_out, device=packed_rows.device), torch.tensor(geometry.n_in, device=packed_rows.device)
     )
     if bool((rows >= torch.repeat_interleave(heights, counts, output_size=budget)).any()):
         return "a connection has a row outside of its layer"
-    positions = geometry.positions(code, colptr)
+    positions = geometry.positions(packed_rows, colptr)
     if bool((positions[1:] <= positions[:-1]).any()):
         return "connections must be distinct and sorted by position"
     return None
@@ -46,8 +46,8 @@ def index_fault(geometry: Geometry, budget: int, code: Tensor, colptr: Tensor) -
 
 def find_fault(wiring: Wiring) -> str | None:
     """What is wrong with a wiring, or None."""
-    theta, code, colptr, budget = wiring.theta.detach(), wiring.code, wiring.colptr, wiring.budget
-    fault = index_fault(wiring.geometry, budget, code, colptr)
+    theta, packed_rows, colptr, budget = wiring.theta.detach(), wiring.packed_rows, wiring.colptr, wiring.budget
+    fault = index_fault(wiring.geometry, budget, packed_rows, colptr)
     if fault:
         return fault
     ends = colptr[torch.tensor(wiring.geometry.column_start, device=colptr.device)].tolist()
@@ -64,7 +64,7 @@ def find_fault(wiring: Wiring) -> str | None:
         lost = int((theta < 0).sum())
         return f"exactly K (={budget}) connections must be active, {lost} have θ < 0"
     return constraint_fault(
-        wiring.geometry, code, colptr, wiring.sign_bound, wiring.fan_caps, wiring.column_signs
+        wiring.geometry, packed_rows, colptr, wiring.sign_bound, wiring.fan_caps, wiring.column_signs
     )
 
 

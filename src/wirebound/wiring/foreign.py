@@ -54,7 +54,7 @@ class Content(NamedTuple):
     @staticmethod
     def of(wiring: Wiring) -> Content:
         return Content(
-            _hash(str(wiring.sign_bound).encode(), wiring.code, wiring.colptr), _hash(b"", wiring.theta.detach())
+            _hash(str(wiring.sign_bound).encode(), wiring.packed_rows, wiring.colptr), _hash(b"", wiring.theta.detach())
         )
 
 
@@ -107,7 +107,7 @@ def _others(wiring: Wiring) -> list[Wiring]:
 
 def _is_readable(wiring: Wiring) -> bool:
     """Whether it has its own arrays, with numbers in them: no stand-ins, and none that ``functional_call`` has put there."""
-    arrays = (wiring._parameters.get("theta"), wiring._buffers.get("code"), wiring._buffers.get("colptr"))
+    arrays = (wiring._parameters.get("theta"), wiring._buffers.get("packed_rows"), wiring._buffers.get("colptr"))
     return all(a is not None and is_plain(a) and not a.is_meta for a in arrays) and isinstance(arrays[0], nn.Parameter)
 
 
@@ -182,12 +182,12 @@ def accept(wiring: Wiring) -> None:
         wiring.kinship.content = Content.of(wiring)
 
 
-def mixture_in(wiring: Wiring, theta: Tensor, code: Tensor, colptr: Tensor) -> str | None:
+def mixture_in(wiring: Wiring, theta: Tensor, packed_rows: Tensor, colptr: Tensor) -> str | None:
     """Why a state that is to be loaded is no network: it is that of a copy that was averaged; or None."""
     for other in _others(wiring):
         if other.kinship is None or other.kinship.original is None:
             continue
-        pairs = ((other.theta.detach(), theta), (other.code, code), (other.colptr, colptr))
+        pairs = ((other.theta.detach(), theta), (other.packed_rows, packed_rows), (other.colptr, colptr))
         if all(_equal(mine, given.detach()) for mine, given in pairs) and (fault := find_mixture(other)):
             return fault
     return None
@@ -276,7 +276,7 @@ def _look_from_original(original: Wiring, copy: Wiring) -> None:
 
 def _sight(copy: Wiring, original: Wiring) -> tuple[object, ...]:
     """What changes when either moves; an original that is trained has another key after every rewiring."""
-    arrays = (copy.theta, copy.code, copy.colptr)
+    arrays = (copy.theta, copy.packed_rows, copy.colptr)
     return (original._trusted, original.sign_bound, *arrays, *(version_of(a) for a in arrays), version_of(original.theta))
 
 
@@ -295,7 +295,7 @@ def _equal(mine: Tensor, theirs: Tensor) -> bool:
 
 
 def _same_positions(one: Wiring, other: Wiring) -> bool:
-    return one.sign_bound is other.sign_bound and _same(one, other, "code") and _same(one, other, "colptr")
+    return one.sign_bound is other.sign_bound and _same(one, other, "packed_rows") and _same(one, other, "colptr")
 
 
 def _is_distributed() -> bool:

@@ -30,17 +30,17 @@ def draw_positions(
 
 
 def build_index(geometry: Geometry, positions: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
-    """(code, colptr) of sorted positions, a chunk at a time: the scratch must not outweigh the wiring."""
-    code = torch.empty(positions.numel(), dtype=torch.int32, device=positions.device)
+    """(packed_rows, colptr) of sorted positions, a chunk at a time: the scratch must not outweigh the wiring."""
+    packed_rows = torch.empty(positions.numel(), dtype=torch.int32, device=positions.device)
     colptr = torch.zeros(geometry.column_start[-1] + 1, dtype=torch.int64, device=positions.device)
     for start in range(0, positions.numel(), _CHUNK):
         chunk = slice(start, start + _CHUNK)
         columns, rows = geometry.locate(positions[chunk])
-        code[chunk] = pack(rows, negative[chunk])
+        packed_rows[chunk] = pack(rows, negative[chunk])
         first = int(columns[0])
         counts = torch.bincount(columns - first)
         colptr[first + 1 : first + 1 + counts.numel()] += counts
-    return code, torch.cumsum(colptr, 0, out=colptr)
+    return packed_rows, torch.cumsum(colptr, 0, out=colptr)
 
 
 def draw_theta(

@@ -22,7 +22,7 @@ def version_of(tensor: Tensor) -> int | None:
 class IndexKey(NamedTuple):
     """The arrays of positions as they were when they were checked."""
 
-    code: Tensor
+    packed_rows: Tensor
     colptr: Tensor
     code_at: int
     colptr_at: int
@@ -30,26 +30,26 @@ class IndexKey(NamedTuple):
     colptr_version: int
 
     @staticmethod
-    def of(code: Tensor, colptr: Tensor, before: IndexKey | None = None) -> IndexKey | None:
+    def of(packed_rows: Tensor, colptr: Tensor, before: IndexKey | None = None) -> IndexKey | None:
         """None where torch does not count how often they are written, or another process may write them: then they are
         checked in every use. ``before``: an earlier key; asking whether memory is shared takes longer than a small step,
         and memory that was not stays so."""
-        if code.is_inference() or colptr.is_inference():
+        if packed_rows.is_inference() or colptr.is_inference():
             return None
-        at = (code.data_ptr(), colptr.data_ptr())
+        at = (packed_rows.data_ptr(), colptr.data_ptr())
         known = before is not None and at == (before.code_at, before.colptr_at)
-        if not known and (code.is_shared() or colptr.is_shared()):
+        if not known and (packed_rows.is_shared() or colptr.is_shared()):
             return None
-        return IndexKey(code, colptr, *at, code._version, colptr._version)
+        return IndexKey(packed_rows, colptr, *at, packed_rows._version, colptr._version)
 
-    def holds(self, code: Tensor | None, colptr: Tensor | None) -> bool:
+    def holds(self, packed_rows: Tensor | None, colptr: Tensor | None) -> bool:
         """Whether these are the same arrays, unchanged."""
         return (
-            code is self.code
+            packed_rows is self.packed_rows
             and colptr is self.colptr
-            and self.code._version == self.code_version
+            and self.packed_rows._version == self.code_version
             and self.colptr._version == self.colptr_version
-            and self.code.data_ptr() == self.code_at
+            and self.packed_rows.data_ptr() == self.code_at
             and self.colptr.data_ptr() == self.colptr_at
         )
 
@@ -62,7 +62,7 @@ def is_plain(tensor: Tensor) -> bool:
     return getattr(kind, "__torch_dispatch__", None) is torch._C._disabled_torch_dispatch_impl
 
 
-def theta_fault(theta: Tensor | None, code: Tensor | None) -> str | None:
+def theta_fault(theta: Tensor | None, packed_rows: Tensor | None) -> str | None:
     """Why a tensor cannot take the place of θ, or None."""
     if theta is None:
         return (
@@ -74,14 +74,14 @@ def theta_fault(theta: Tensor | None, code: Tensor | None) -> str | None:
             f"its parameter θ is a {type(theta).__name__}, which kernels cannot read: a wiring cannot be sharded or be fake; "
             "use DistributedDataParallel (wb.distributed.wrap)"
         )
-    if code is None or theta.shape != code.shape:
-        held = None if code is None else tuple(code.shape)
+    if packed_rows is None or theta.shape != packed_rows.shape:
+        held = None if packed_rows is None else tuple(packed_rows.shape)
         return (
             f"θ has shape {tuple(theta.shape)}, its positions {held}: θ is always whole, so it cannot be sharded, as FSDP "
             "does; use DistributedDataParallel (wb.distributed.wrap)"
         )
-    if theta.device != code.device:
-        return f"θ is on {theta.device}, its positions on {code.device}: move the whole model"
+    if theta.device != packed_rows.device:
+        return f"θ is on {theta.device}, its positions on {packed_rows.device}: move the whole model"
     if theta.layout is not torch.strided or not theta.is_contiguous():
         return f"θ must be contiguous, is {theta.layout} with strides {theta.stride() if theta.layout is torch.strided else None}"
     if theta.is_neg() or (theta.numel() and not theta.data_ptr()):

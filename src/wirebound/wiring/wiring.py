@@ -1,7 +1,7 @@
 """``Wiring``: the K active connections of one matrix or of many, in arrays that are exactly K long.
 
     theta    K parameters θ >= 0, one ``nn.Parameter``; the weight is sign · θ
-    code     K int32, row and sign of each connection (``ops/layout.py``)
+    packed_rows     K int32, row and sign of each connection (``ops/layout.py``)
     colptr   where each input column starts, over the columns of all layers
 
 More than K connections cannot exist, because the arrays are K long. The Parameter never changes identity or size.
@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
 
 from wirebound import ops
-from wirebound.core import mapping
 from wirebound.ops import philox
 from wirebound.ops.faults import WiringError
 from wirebound.ops.layout import Geometry, LayerIndex, rows_of
-from wirebound.wiring import foreign
+from wirebound.wiring import foreign, mapping
 from wirebound.wiring import init as initial
 from wirebound.wiring.budget import whole
 from wirebound.wiring.constraints import Constraints, require_room, settle_caps, settle_signs
@@ -92,7 +91,7 @@ class Wiring(nn.Module):
     """
 
     theta = _Registered[nn.Parameter]("_parameters")
-    code = _Registered[Tensor]("_buffers")
+    packed_rows = _Registered[Tensor]("_buffers")
     colptr = _Registered[Tensor]("_buffers")
     initial_counts: Tensor
     # None, or which of the K places hold a connection: for methods that may leave places empty. An empty place has
@@ -200,9 +199,9 @@ class Wiring(nn.Module):
         self.constrained = fan_caps is not None or signs is not None  # fused steps do not know of them
 
     def _fill(self, positions: Tensor, negative: Tensor, theta: Tensor, counts: Sequence[int]) -> None:
-        code, colptr = initial.build_index(self.geometry, positions, negative)
+        packed_rows, colptr = initial.build_index(self.geometry, positions, negative)
         self.register_parameter("theta", nn.Parameter(theta))
-        self.register_buffer("code", code)
+        self.register_buffer("packed_rows", packed_rows)
         self.register_buffer("colptr", colptr)
         self.register_buffer("initial_counts", torch.tensor(counts, dtype=torch.int64, device="cpu"))
         self.register_buffer("alive", None)
@@ -250,7 +249,7 @@ class Wiring(nn.Module):
     @property
     def nbytes(self) -> int:
         """Bytes of all that the wiring keeps: parameters, index and column pointers (gradients not included)."""
-        arrays = (self.theta, self.code, self.colptr, *(() if self.alive is None else (self.alive,)))
+        arrays = (self.theta, self.packed_rows, self.colptr, *(() if self.alive is None else (self.alive,)))
         return sum(t.numel() * t.element_size() for t in arrays)
 
     @property
@@ -261,15 +260,15 @@ class Wiring(nn.Module):
 
     def _examine(self) -> None:
         """Check the positions if somebody else has written them since they were last checked: O(1) if not, else O(K)."""
-        code, colptr = self._buffers.get("code"), self._buffers.get("colptr")
-        if self._trusted is not None and self._trusted.holds(code, colptr):
+        packed_rows, colptr = self._buffers.get("packed_rows"), self._buffers.get("colptr")
+        if self._trusted is not None and self._trusted.holds(packed_rows, colptr):
             return
-        if code is None or colptr is None:
+        if packed_rows is None or colptr is None:
             raise WiringError("the positions of a wiring are gone: its buffers were removed")
         self._indices = {}
         self._split = None
-        key = IndexKey.of(code, colptr)
-        fault = index_fault(self.geometry, self.theta.numel(), code, colptr)
+        key = IndexKey.of(packed_rows, colptr)
+        fault = index_fault(self.geometry, self.theta.numel(), packed_rows, colptr)
         if fault:
             raise WiringError(f"{self._names()}: {fault}; its positions were written by something else than its method")
         edges = torch.tensor(self.geometry.column_start, device=colptr.device)
@@ -305,7 +304,7 @@ class Wiring(nn.Module):
 
     def positions(self) -> Tensor:
         """The sorted position of each connection, int64, counted input-major through all layers."""
-        return self.geometry.positions(self.code, self.colptr)
+        return self.geometry.positions(self.packed_rows, self.colptr)
 
     def check(self) -> None:
         """Raise ``WiringError`` unless this is exactly K distinct, sorted, valid, finite connections."""
@@ -346,7 +345,7 @@ class Wiring(nn.Module):
     def examine_theta(self) -> None:
         """Refuse what cannot take the place of θ, also where it is a piece of the same tensor."""
         theta = self._parameters.get("theta")
-        fault = theta_fault(theta, self._buffers["code"])
+        fault = theta_fault(theta, self._buffers["packed_rows"])
         if fault:
             raise WiringError(f"{self._names()}: {fault}")
         assert theta is not None
@@ -382,7 +381,7 @@ class Wiring(nn.Module):
         if index is None or index.bound is not self.sign_bound:
             first, last = self.geometry.column_start[part : part + 2]
             start, end = self._bounds[part : part + 2]
-            index = LayerIndex(self.code, self.colptr, start, end, first, last, self.sign_bound)
+            index = LayerIndex(self.packed_rows, self.colptr, start, end, first, last, self.sign_bound)
             self._indices[part] = index
         return index
 
@@ -394,7 +393,7 @@ class Wiring(nn.Module):
         theta = self.theta.detach()[index.start : index.end]
         if self.sign_bound:
             theta = theta.clamp(min=0)  # what is below 0 is dormant
-        return mapping.scatter(theta, index.layer_code(), index.layer_colptr(), shape.n_out, shape.n_in)
+        return mapping.scatter(theta, index.layer_packed_rows(), index.layer_colptr(), shape.n_out, shape.n_in)
 
     # What layers have of their own
 
@@ -423,25 +422,25 @@ class Wiring(nn.Module):
     # What methods do to it
 
     def rewire_(
-        self, dead: Tensor, riders: Sequence[tuple[Tensor, float]], step: int, shares: Sequence[float] | None
+        self, dead: Tensor, carried: Sequence[tuple[Tensor, float]], step: int, shares: Sequence[float] | None
     ) -> tuple[list[int], list[int]]:
         """Replace the ``dead`` (sorted indices) by newborns with θ = 0; (born, died) of each layer.
 
-        ``riders`` are the arrays that move along, each with the value of a newborn.
+        ``carried`` are the arrays that move along, each with the value of a newborn.
         """
         if self.constrained or self.has_frozen:
             positions = self.positions()
             alive = torch.ones(self.budget, dtype=torch.bool, device=dead.device)
             alive[dead] = False
             newborns = draw_newborns(self, positions[alive], positions[dead], step, shares=shares)
-            return self.replace_(dead, newborns, riders)
+            return self.replace_(dead, newborns, carried)
         theta = self.theta.detach()
         before = self.changing()
         born, died = ops.rewire_(
             self.geometry,
             self.colptr,
-            self.code,
-            [(theta, 0), *riders],
+            self.packed_rows,
+            [(theta, 0), *carried],
             dead,
             self.seed,
             self.index,
@@ -463,14 +462,14 @@ class Wiring(nn.Module):
         self,
         dead: Tensor,
         newborns: Tensor,
-        riders: Sequence[tuple[Tensor, float | Tensor]],
+        carried: Sequence[tuple[Tensor, float | Tensor]],
         strength: float | Tensor = 0.0,
     ) -> tuple[list[int], list[int]]:
         """Replace the ``dead`` (sorted indices) by as many ``newborns`` (sorted positions that are not active, or
         die); (born, died) of each layer.
 
         A newborn's weight is ``strength``, a number >= 0 or one for each, with the constant sign of its position.
-        ``riders`` are the arrays that move along, each with the value, or the values, of newborns.
+        ``carried`` are the arrays that move along, each with the value, or the values, of newborns.
         """
         alive = torch.ones(self.budget, dtype=torch.bool, device=dead.device)
         alive[dead] = False
@@ -483,9 +482,9 @@ class Wiring(nn.Module):
         if not self.sign_bound:
             fill = torch.where(negative, -1.0, 1.0).to(theta.dtype) * strength
             negative = torch.zeros_like(negative)
-        moving = [(theta, fill), *riders]
+        moving = [(theta, fill), *carried]
         before = self.changing()
-        born, died = ops.replace_(self.geometry, self.colptr, self.code, moving, dead, newborns, negative)
+        born, died = ops.replace_(self.geometry, self.colptr, self.packed_rows, moving, dead, newborns, negative)
         self.changed(before, born, died)
         return born, died
 
@@ -508,7 +507,7 @@ class Wiring(nn.Module):
         for start, new, gone in zip(before[1:], born, died, strict=True):
             moved += new - gone
             bounds.append(start + moved)
-        self.__dict__.update(_indices={}, _bounds=bounds, _trusted=IndexKey.of(self.code, self.colptr, self._trusted_before))
+        self.__dict__.update(_indices={}, _bounds=bounds, _trusted=IndexKey.of(self.packed_rows, self.colptr, self._trusted_before))
 
     def keep_empty_places_(self) -> Tensor:
         """From now on note which places hold a connection, at first all; the mask, for a method to change."""
@@ -523,8 +522,8 @@ class Wiring(nn.Module):
         """
         self.alive = None  # every place is a connection again, an empty one a connection of weight 0
         if self.sign_bound and self.column_signs is None:
-            self.theta.copy_(mapping.weights(self.theta, self.code))
-            self.code.copy_(rows_of(self.code))
+            self.theta.copy_(mapping.weights(self.theta, self.packed_rows))
+            self.packed_rows.copy_(rows_of(self.packed_rows))
             self.sign_bound = False
 
     @torch.no_grad()
@@ -532,7 +531,7 @@ class Wiring(nn.Module):
         """Back to θ >= 0 and constant signs, those that the weights have now."""
         self.alive = None
         if not self.sign_bound:
-            self.code.copy_(torch.where(self.theta < 0, self.code | -(1 << 31), self.code))
+            self.packed_rows.copy_(torch.where(self.theta < 0, self.packed_rows | -(1 << 31), self.packed_rows))
             self.theta.abs_()
             self.sign_bound = True
 
@@ -576,7 +575,7 @@ class Wiring(nn.Module):
             state_dict[prefix + "sign_bound"] = sign_bound
             self.sign_bound = bool(sign_bound)
         self.forget()
-        if {"theta", "code", "colptr"} <= set(given):
+        if {"theta", "packed_rows", "colptr"} <= set(given):
             foreign.load(self)
 
     def _loading_fault(self, given: Mapping[str, Tensor]) -> str | None:
@@ -588,12 +587,12 @@ class Wiring(nn.Module):
                     f"{name} must be {mine[name].dtype}, is {value.dtype}: positions are whole numbers, load the state "
                     "dict as it was saved"
                 )
-        if not {"theta", "code", "colptr"} <= set(given):
+        if not {"theta", "packed_rows", "colptr"} <= set(given):
             return None  # what is written is checked when it is used next
         if given["theta"].shape != mine["theta"].shape:
             return None  # torch says it
-        fault = index_fault(self.geometry, self.budget, given["code"], given["colptr"])
-        return fault or foreign.mixture_in(self, given["theta"], given["code"], given["colptr"])
+        fault = index_fault(self.geometry, self.budget, given["packed_rows"], given["colptr"])
+        return fault or foreign.mixture_in(self, given["theta"], given["packed_rows"], given["colptr"])
 
     def _apply(self, fn: Any, recurse: bool = True) -> Wiring:
         self.forget()  # slices belong to the old storage

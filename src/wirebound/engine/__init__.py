@@ -1,0 +1,1 @@
+"""How the steps of training are taken: by modules, or fused in one native call."""

@@ -1,0 +1,63 @@
+"""Where numbers stopped being finite: the name of a layer tells more than a loss of NaN."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from wirebound.nn.sparse_layer import SparseLayer, wirings
+
+
+@torch.no_grad()
+def where_not_finite(model: nn.Module, x: Tensor) -> str:
+    """The first place where something is not finite: the inputs, a layer's parameters, a layer's output, the loss."""
+    if not _finite(x):
+        return "the inputs"
+    broken = broken_parameter(model)
+    if broken:
+        return broken
+    found: list[str] = []
+    handles = []
+    for name, module in model.named_modules():
+        if isinstance(module, SparseLayer) or not any(True for _ in module.children()):
+            handles.append(module.register_forward_hook(_watcher(name, found)))
+    try:
+        model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else "the loss"
+
+
+def broken_parameter(model: nn.Module) -> str:
+    """The layer whose parameters are not finite, or nothing."""
+    thetas = {id(wiring.theta) for wiring in wirings(model)}
+    for wiring in wirings(model):
+        bad = torch.nonzero(~torch.isfinite(wiring.theta.detach())).view(-1)
+        if bad.numel():
+            part = next(i for i, end in enumerate(wiring.bounds[1:]) if int(bad[0]) < end)
+            return f"the weights of layer {wiring.layers[part].name!r}"
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in thetas and not _finite(parameter):
+            return f"the numbers of parameter {name!r}"
+    return ""
+
+
+def broken_gradient(model: nn.Module) -> str:
+    """The parameter whose gradient is not finite, or nothing."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and not _finite(parameter.grad):
+            return f"the gradient of {name!r}"
+    return ""
+
+
+def _watcher(name: str, found: list[str]):  # type: ignore[no-untyped-def]
+    def watch(module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor) and not _finite(output):
+            found.append(f"the output of layer {name!r}")
+
+    return watch
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(tensor).all()) if tensor.is_floating_point() else True

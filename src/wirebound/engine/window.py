@@ -1,0 +1,90 @@
+"""Steps in a row, as an engine reports them and as they are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A step that was not taken, because its numbers were not finite."""
+
+    step: int
+    where: str
+
+
+@dataclass(frozen=True)
+class StepWindow:
+    """Some steps in a row."""
+
+    step_from: int
+    step_to: int
+    loss: float  # mean over the steps that were taken
+    active_min: int
+    active_max: int
+    newborns: list[int]  # of each layer, in all these steps
+    losses: list[float] = field(default_factory=list, repr=False)  # of each step that was taken
+    skipped: list[Skip] = field(default_factory=list)
+
+
+def mean(losses: Sequence[float]) -> float:
+    return sum(losses) / len(losses) if losses else 0.0
+
+
+def join(parts: Sequence[StepWindow]) -> StepWindow:
+    """Windows in a row as one."""
+    losses = [loss for part in parts for loss in part.losses]
+    return StepWindow(
+        parts[0].step_from,
+        parts[-1].step_to,
+        mean(losses),
+        min(part.active_min for part in parts),
+        max(part.active_max for part in parts),
+        [sum(column) for column in zip(*(part.newborns for part in parts), strict=True)],
+        losses,
+        [skip for part in parts for skip in part.skipped],
+    )
+
+
+@dataclass
+class Tally:
+    """What has come in since a window or an epoch began.
+
+    Losses are added one after another, so that the sum is the same however the steps were cut into pieces: a run
+    that was interrupted in between records the same numbers as one that was not.
+    """
+
+    step_from: int = 0  # 0: nothing yet
+    step_to: int = 0
+    loss: float = 0.0
+    counted: int = 0
+    active_min: int = 0
+    active_max: int = 0
+    newborns: list[int] = field(default_factory=list)
+
+    def add(self, part: StepWindow) -> None:
+        if not self.step_from:
+            self.step_from, self.active_min, self.active_max = part.step_from, part.active_min, part.active_max
+            self.newborns = [0] * len(part.newborns)
+        self.step_to = part.step_to
+        for loss in part.losses:
+            self.loss += loss
+        self.counted += len(part.losses)
+        self.active_min, self.active_max = min(self.active_min, part.active_min), max(self.active_max, part.active_max)
+        self.newborns = [a + b for a, b in zip(self.newborns, part.newborns, strict=True)]
+
+    @property
+    def mean_loss(self) -> float | None:
+        return self.loss / self.counted if self.counted else None
+
+    def as_record(self) -> dict[str, Any]:
+        return {
+            "step_from": self.step_from,
+            "step_to": self.step_to,
+            "loss": self.mean_loss,
+            "active_min": self.active_min,
+            "active_max": self.active_max,
+            "newborns": self.newborns,
+        }

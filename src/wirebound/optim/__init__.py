@@ -1,0 +1,1 @@
+"""How a torch optimiser becomes a rule on K numbers."""

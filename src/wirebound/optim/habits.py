@@ -1,0 +1,118 @@
+"""Habits of torch that cannot mean what they say where one parameter θ holds the connections of several layers.
+
+They are noticed and said once each: freezing by ``requires_grad`` of single parameters or of containers, learning
+rates by parameter groups, and decay for parameters with two dimensions or more.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn, optim
+
+from wirebound.nn.sparse_layer import SparseLayer, sparse_layers
+from wirebound.wiring import Wiring
+
+
+class Habits:
+    """Looks at ``requires_grad`` of a sparse model, in each step, and at the optimiser's groups at the start."""
+
+    def __init__(self, model: nn.Module, optimizer: optim.Optimizer, wirings: Sequence[Wiring]) -> None:
+        self._named = [(name, layer) for name, layer in sparse_layers(model) if len(layer.wiring.layers) > 1]
+        thetas = {id(wiring.theta) for wiring in wirings}
+        self._own = [[p for p in layer.parameters() if id(p) not in thetas] for _, layer in self._named]
+        self._watched = [w.theta for w in wirings if len(w.layers) > 1] + [p for own in self._own for p in own]
+        self._flags: list[bool] = []
+        self._said: set[str] = set()
+        _look_at_groups(optimizer, wirings, self._named, self._own)
+
+    def look(self) -> None:
+        """Compare what is frozen with what can be, if anything has changed."""
+        flags = [parameter.requires_grad for parameter in self._watched]
+        if flags != self._flags:
+            self._flags = flags
+            self._look()
+
+    def _look(self) -> None:
+        for wiring in {id(layer.wiring): layer.wiring for _, layer in self._named}.values():
+            here = [
+                (name, layer, any(p.requires_grad for p in own))
+                for (name, layer), own in zip(self._named, self._own, strict=True)
+                if own and layer.wiring is wiring
+            ]
+            trained = [name for name, layer, trains in here if trains and not wiring.is_frozen(layer.part)]
+            bare = [name for name, layer, trains in here if not trains and not wiring.is_frozen(layer.part)]
+            thawed = [name for name, layer, trains in here if trains and wiring.is_frozen(layer.part)]
+            if not wiring.theta.requires_grad:
+                if trained:
+                    self._say(
+                        f"the θ of all sparse layers of one budget has requires_grad=False, so no connection of "
+                        f"{_list(trained)} is trained, although their biases are: freeze layers by wb.freeze(module), "
+                        "train them again by wb.unfreeze(module)"
+                    )
+            elif trained and bare:
+                self._say(
+                    f"biases of {_list(bare)} are frozen, but their connections are not: θ is one parameter for all layers "
+                    "of a budget; freeze layers by wb.freeze(module)"
+                )
+            if thawed:
+                self._say(
+                    f"connections of {_list(thawed)} are frozen by wb.freeze, but their biases are trained: "
+                    "call wb.unfreeze(module) to train both"
+                )
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            warnings.warn(sentence, UserWarning, stacklevel=5)
+
+
+def _look_at_groups(
+    optimizer: optim.Optimizer,
+    wirings: Sequence[Wiring],
+    named: Sequence[tuple[str, SparseLayer]],
+    own: Sequence[Sequence[nn.Parameter]],
+) -> None:
+    groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+    for wiring in wirings:
+        group = groups[id(wiring.theta)]
+        _warn_of_undecayed(optimizer, wiring, group)
+        if len(wiring.layers) == 1 or wiring.rates is not None:
+            continue
+        for option in ("lr", "weight_decay"):
+            found: dict[float, str] = {}
+            for (name, layer), parameters in zip(named, own, strict=True):
+                held = [groups[id(p)] for p in parameters if id(p) in groups]
+                if layer.wiring is wiring and held and option in held[0]:
+                    found.setdefault(float(held[0][option]), name)
+            if len(found) > 1:
+                values = ", ".join(f"{value:g} for {name!r}" for value, name in found.items())
+                warnings.warn(
+                    f"parameter groups give biases of one budget different {option} ({values}), but θ is one parameter "
+                    f"for all its layers and has {option} {float(group[option]):g}: give connections their own by "
+                    f"wb.set_rates(module, {option}=factor)",
+                    UserWarning,
+                    stacklevel=6,
+                )
+
+
+def _warn_of_undecayed(optimizer: optim.Optimizer, wiring: Wiring, group: Mapping[str, Any]) -> None:
+    if group.get("weight_decay", 0) or wiring.theta.dim() > 1:
+        return
+    for other in optimizer.param_groups:
+        matrices = any(p.dim() > 1 for p in other["params"]) or not other["params"]
+        if other.get("weight_decay", 0) and matrices:
+            warnings.warn(
+                f"θ of {_list([layer.name for layer in wiring.layers])} has weight_decay 0 while matrices have "
+                f"{float(other['weight_decay']):g}: θ holds the weights of sparse layers but has one dimension, so "
+                "p.dim() >= 2 leaves it out; choose by name ('theta'), or say it by wb.set_rates(module, weight_decay=0)",
+                UserWarning,
+                stacklevel=7,
+            )
+            return
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

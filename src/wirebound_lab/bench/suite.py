@@ -1,0 +1,79 @@
+"""Runs the sections and writes what they found: ``bench.json``, ``bench.md`` and ``bench.svg``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from wirebound_lab.bench import conv, limits, linear, machine, recurrent, rewire, scale, scaling, step, update
+from wirebound_lab.bench.picture import draw
+from wirebound_lab.bench.results import Section, Settings
+from wirebound_lab.bench.text import markdown
+
+SECTIONS: dict[str, Callable[[Settings], Section]] = {
+    "linear": linear.measure,
+    "conv": conv.measure,
+    "lstm": recurrent.measure,
+    "update": update.measure,
+    "rewire": rewire.measure,
+    "step": step.measure,
+    "threads": scaling.measure,
+    "scale": scale.measure,
+    "limits": limits.measure,
+}
+
+
+def choose(only: str | None) -> list[str]:
+    """The sections that a list with commas names; all without one."""
+    if only is None:
+        return list(SECTIONS)
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    for name in names:
+        if name not in SECTIONS:
+            raise ValueError(f"only (={name!r}) must name sections of {', '.join(SECTIONS)}")
+    if not names:
+        raise ValueError(f"only (={only!r}) must name at least one section of {', '.join(SECTIONS)}")
+    return [name for name in SECTIONS if name in names]
+
+
+def run(names: Iterable[str], settings: Settings) -> Iterable[Section]:
+    """The sections one after another, each as soon as it is measured."""
+    for name in names:
+        yield SECTIONS[name](settings)
+
+
+def record(sections: Sequence[Section], settings: Settings, about: dict[str, object]) -> dict[str, Any]:
+    """All of it as plain data; times are in seconds."""
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "machine": about,
+        "threads": settings.threads,
+        "quick": settings.quick,
+        "sections": [section.as_json() for section in sections],
+    }
+
+
+def write(
+    folder: Path, sections: Sequence[Section], settings: Settings, about: dict[str, object]
+) -> list[Path]:
+    """The files of a run of the benchmark."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = json.dumps(record(sections, settings, about), indent=1, ensure_ascii=False)
+    texts = {"bench.json": found + "\n", "bench.md": markdown(sections, about)}
+    picture = draw(sections)
+    if picture is not None:
+        texts["bench.svg"] = picture
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]
+
+
+def measure_all(names: Iterable[str], settings: Settings, folder: Path) -> list[Section]:
+    """Measures and writes; for scripts."""
+    about = machine.describe()
+    sections = list(run(names, settings))
+    write(folder, sections, settings, about)
+    return sections

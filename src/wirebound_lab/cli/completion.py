@@ -1,0 +1,65 @@
+"""``wirebound completion``: the script that lets a shell complete commands, options, settings and file names."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import shtab
+
+from wirebound_lab import data as datasets
+
+SHELLS = ("bash", "zsh", "fish")
+_HOW = """\
+Print the completion script of a shell. To have it in every new shell:
+
+  bash   wirebound completion bash > ~/.local/share/bash-completion/completions/wirebound
+  zsh    wirebound completion zsh > DIR/_wirebound      where DIR is in $fpath, before compinit
+  fish   wirebound completion fish > ~/.config/fish/completions/wirebound.fish
+"""
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "completion",
+        help="completion of this command for bash, zsh or fish",
+        description=_HOW,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog='example: eval "$(wirebound completion bash)"',
+    )
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from wirebound_lab.cli.main import build_parser  # here, because main imports this file
+
+    print(script(build_parser(), options.shell))
+    return 0
+
+
+def script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """The script for a parser, which is changed on the way: make one of its own for this."""
+    from wirebound_lab.paper.registry import FIGURES  # here, because no other command needs the figures
+
+    for action in _actions(parser):
+        if action.dest == "data" and action.choices is None:
+            action.choices = datasets.names()
+        elif action.dest == "figures":
+            action.choices = tuple(FIGURES)
+        elif action.type is Path:
+            folder = action.dest in ("folders", "out")
+            action.complete = shtab.DIRECTORY if folder else shtab.FILE  # type: ignore[attr-defined]
+    return shtab.complete(parser, shell)
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """All options of a parser and of its commands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in dict.fromkeys(action.choices.values()):
+                yield from _actions(command)
+        else:
+            yield action

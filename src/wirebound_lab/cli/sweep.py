@@ -1,0 +1,157 @@
+"""``wirebound sweep``: many runs over settings and seeds, with a table over seeds at the end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from wirebound_lab.run.config import ConfigError
+from wirebound_lab.run.presets import PRESETS, preset
+from wirebound_lab.sweep.drive import drive
+from wirebound_lab.sweep.local import LocalSource
+from wirebound_lab.sweep.outcome import FAILED, FINISHED, INTERRUPTED, RUNNING, group, write_sweep
+from wirebound_lab.sweep.plan import Plan, make_plan
+from wirebound_lab.sweep.space import check_search
+from wirebound_lab.sweep.study import StudySource, open_study
+from wirebound_lab.sweep.values import parse_range, parse_values, show
+
+_LISTED: tuple[tuple[str, Any, str], ...] = (
+    ("data", str, "data sets"),
+    ("method", str, "training methods"),
+    ("connectivity", float, "shares of the possible connections, each in (0, 1]"),
+    ("budget", int, "numbers of connections, instead of connectivity"),
+    ("epochs", int, "passes over the training data"),
+    ("validation", int, "examples of the training data to hold out and report on"),
+    ("seed", int, "seeds; the table gives mean and spread over them"),
+)
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "sweep",
+        help="train over a grid of settings and seeds, or search",
+        description="Train every combination of the given values, each as a process of this machine with a run folder "
+        "of its own. Started again, it goes on where it was: finished runs are not repeated. With --storage, several "
+        "machines share one sweep. With --range, Optuna proposes the trials.",
+        epilog="example: wirebound sweep --connectivity 0.005 0.01 --method deep-r fixed --seed 0 1 2 "
+        "--set lr=0.05,0.5 --out runs/grid",
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for the run folders and sweep.json")
+    parser.add_argument("--jobs", type=int, default=None, help="runs at a time (default: processors of this machine)")
+    parser.add_argument("--config", type=Path, help="TOML or JSON file with the tables settings, grid and search")
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="paper", help="settings to start from (default: paper)")
+    for name, kind, text in _LISTED:
+        parser.add_argument(f"--{name}", type=kind, nargs="+", metavar="VALUE", help=text)
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=V1[,V2...]",
+        help="values of any setting of `wirebound train`; lists as [300,100]",
+    )
+    parser.add_argument(
+        "--range", action="append", default=[], metavar="NAME=LOW:HIGH[:log]", help="search this setting with Optuna"
+    )
+    parser.add_argument("--trials", type=int, default=20, help="trials of a search in all (default: 20)")
+    parser.add_argument("--storage", help="Optuna storage shared by machines: a file path, or a database address")
+    parser.add_argument("--study", help="name of the study in the storage (default: name of --out)")
+    parser.add_argument("--list", action="store_true", help="list the runs of the grid and stop")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no table")
+    parser.set_defaults(run=run)
+
+
+def plan_of(options: argparse.Namespace) -> Plan:
+    grid: dict[str, list[Any]] = {name: values for name, _, _ in _LISTED if (values := getattr(options, name))}
+    for name, values in map(parse_values, options.set):
+        grid[name] = values
+    return make_plan(preset(options.preset), options.config, grid, dict(map(parse_range, options.range)))
+
+
+def run(options: argparse.Namespace) -> int:
+    plan = plan_of(options)
+    console = Console(quiet=options.quiet, soft_wrap=True, highlight=False)
+    jobs = _jobs(options.jobs)
+    if options.list:
+        for trial in plan.trials():
+            console.print(trial.name, markup=False)
+        return 0
+    if plan.search:
+        check_search(plan)
+    else:
+        plan.trials()
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"out (={options.out}) cannot be made: {error}") from error
+
+    def note(source: LocalSource | StudySource) -> None:
+        write_sweep(options.out, plan, source.trials, source.outcomes)
+
+    source = make_source(options, plan, note)
+    note(source)
+    columns = (TextColumn("{task.completed}/{task.total} runs"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[now]}"))
+    total = options.trials if plan.search else len(source.trials)
+    try:
+        with Progress(*columns, console=console, disable=options.quiet) as bar:
+            task = bar.add_task("", total=total, completed=source.already, now="")
+
+            def listener(running: list[str]) -> None:
+                ended = sum(outcome.state != RUNNING for outcome in source.outcomes.values())
+                bar.update(task, completed=ended, now=", ".join(running[:3]))
+
+            drive(source, options.out, jobs, listener)
+    finally:
+        note(source)
+    return show_end(console, plan, source, options.out)
+
+
+def make_source(options: argparse.Namespace, plan: Plan, note: Any) -> LocalSource | StudySource:
+    """Trials from a list of our own, or from an Optuna study where there is a storage or a search."""
+    if options.storage is None and not plan.search:
+        return LocalSource(plan, options.out, note)
+    if options.trials < 1:
+        raise ConfigError(f"trials (={options.trials}) must be >= 1")
+    storage = options.storage or str(options.out / "optuna.journal")
+    study = open_study(storage, options.study or options.out.resolve().name)
+    return StudySource(plan, options.out, study, options.trials if plan.search else None, note, storage)
+
+
+def _jobs(given: int | None) -> int:
+    if given is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if given < 1:
+        raise ConfigError(f"jobs (={given}) must be >= 1")
+    return given
+
+
+def show_end(console: Console, plan: Plan, source: LocalSource | StudySource, out: Path) -> int:
+    """The table over seeds, what failed and why, and the exit code."""
+    groups = group(plan, source.trials, source.outcomes)
+    if plan.search:
+        groups = sorted(groups, key=lambda g: -g.mean)[:10]
+    names = [name for name in plan.varied if name != "seed"]
+    parts = {o.evaluated_on for o in source.outcomes.values() if o.state == FINISHED}
+    table = Table(*names, f"{'/'.join(sorted(filter(None, parts))) or 'test'} accuracy, %", "seeds", "seconds", box=None)
+    for found in groups:
+        spread = "" if found.spread is None else f" ± {100 * found.spread:.2f}"
+        values = [show(found.settings[name]) for name in names]
+        table.add_row(*values, f"{100 * found.mean:.2f}{spread}", str(len(found.seeds)), f"{found.seconds:.1f}")
+    console.print(table)
+    if any(g.spread is not None for g in groups):
+        console.print("± is the sample standard deviation over seeds", style="dim")
+    elsewhere = sum(outcome.state == RUNNING for outcome in source.outcomes.values())
+    if elsewhere:
+        console.print(f"{elsewhere} still running elsewhere; start this again later for the whole table")
+    failed = [
+        (trial.name, outcome.error or "interrupted; start the sweep again to go on")
+        for trial in source.trials
+        if (outcome := source.outcomes.get(trial.key)) and outcome.state in (FAILED, INTERRUPTED)
+    ]
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    for name, error in failed:
+        errors.print(f"failed: {name}: {error}", markup=False)
+    console.print(f"written: {out / 'sweep.json'}", markup=False)
+    return 1 if failed else 0

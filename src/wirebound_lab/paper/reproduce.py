@@ -1,0 +1,80 @@
+"""From names of figures to their experiments: the jobs of each, its experiment.json, and RESULTS.md over all."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from wirebound_lab.paper.experiment import assemble, read_experiments, write_experiment, write_text
+from wirebound_lab.paper.figure import Figure, Outcomes, Scale
+from wirebound_lab.paper.job import Job
+from wirebound_lab.paper.results_text import results_text
+from wirebound_lab.paper.runner import Say, find_finished, run_jobs
+from wirebound_lab.run.config import ConfigError
+from wirebound_lab.run.record import RunFolderError
+
+
+def find_figures(names: Sequence[str], figures: Mapping[str, Figure]) -> list[Figure]:
+    """The figures of these names, each once; an unknown name is an error that names the nearest."""
+    for name in names:
+        if name not in figures:
+            near = difflib.get_close_matches(name.lower(), figures, n=2, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(figures)}"
+            raise ConfigError(f"figure (={name!r}) is unknown; {hint}")
+    return [figures[name] for name in dict.fromkeys(names)]
+
+
+def check_numbers(seeds: int | None, jobs: int) -> None:
+    if seeds is not None and seeds < 1:
+        raise ConfigError(f"seeds (={seeds}) must be >= 1")
+    if jobs < 1:
+        raise ConfigError(f"jobs (={jobs}) must be >= 1")
+
+
+def check_something_there(figures: Sequence[Figure], scale: Scale, seeds: int | None, out: Path) -> None:
+    """For --resume: some run of these figures must have been begun."""
+    for figure in figures:
+        for job in figure.jobs(scale, seeds or default_seeds(figure, scale)):
+            if job.begun(out / "runs" / job.folder):
+                return
+    names = " ".join(figure.name for figure in figures)
+    raise RunFolderError(f"{out} holds no run of {names} at this scale to go on with; leave --resume away to begin")
+
+
+def default_seeds(figure: Figure, scale: Scale) -> int:
+    return 1 if scale is Scale.QUICK else figure.seeds
+
+
+def reproduce(
+    figure: Figure, scale: Scale, seeds: int | None, out: Path, workers: int, say: Say, *, finished: bool = False
+) -> dict[str, Any]:
+    """Run what is left of a figure and write its experiment; returns it. ``finished``: begin no run."""
+    count = seeds or default_seeds(figure, scale)
+    runs = out / "runs"
+
+    def outcomes(jobs: Sequence[Job]) -> Outcomes:
+        if not finished:
+            return run_jobs(jobs, runs, workers, say)
+        found = find_finished(jobs, runs)
+        missing = {job.folder for job in jobs} - set(found)
+        say(f"{len(found)} runs are finished, {len(missing)} are missing")
+        return Outcomes(runs, found, {}, tuple(sorted(missing)))
+
+    done = outcomes(figure.jobs(scale, count))
+    later = figure.later(scale, count, done)
+    if later:
+        more = outcomes(later)
+        summaries, lost = {**done.summaries, **more.summaries}, {**done.lost, **more.lost}
+        done = Outcomes(runs, summaries, lost, (*done.missing, *more.missing))
+    experiment = assemble(figure, scale, count, done)
+    write_experiment(experiment, out / figure.name)
+    return experiment
+
+
+def write_results(out: Path, figures: Mapping[str, Figure]) -> Path:
+    """RESULTS.md over all experiments in ``out``, whenever they were run."""
+    path = out / "RESULTS.md"
+    write_text(path, results_text(read_experiments(out), figures))
+    return path

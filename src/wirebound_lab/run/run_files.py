@@ -1,0 +1,121 @@
+"""The files of a finished run, read as input like any other: they may be damaged, or of someone else.
+
+Who needs a value of ``summary.json`` asks for it by name, and gets it checked or an error that names file, key and value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from wirebound_lab.run.record import METRICS, RunFolderError
+
+SUMMARY = "summary.json"
+_LARGEST = 1 << 63
+_SHOWN = 60  # letters of a wrong value in an error
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether this is a finite number that a float holds; a whole number of a thousand digits is none."""
+    return math.isfinite(value) if isinstance(value, float) else type(value) is int and abs(value) < _LARGEST
+
+
+def is_count(value: Any) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < _LARGEST
+
+
+def _is_layer(value: Any) -> bool:
+    if not isinstance(value, dict) or not all(is_count(value.get(name)) for name in ("possible", "initial", "final")):
+        return False
+    shape = value.get("shape")
+    return isinstance(shape, list) and len(shape) == 2 and all(map(is_count, shape))
+
+
+def _is_paper(value: Any) -> bool:
+    return isinstance(value, dict) and is_number(value.get("accuracy")) and is_count(value.get("epochs"))
+
+
+_NUMBER: tuple[Callable[[Any], bool], str] = (is_number, "a finite number")
+_COUNT: tuple[Callable[[Any], bool], str] = (is_count, "a count")
+_TEXT: tuple[Callable[[Any], bool], str] = (lambda value: isinstance(value, str), "a text")
+# Of each value that somebody reads: whether it is right, and the rule in words.
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("test_accuracy", "test_loss", "seconds", "training_seconds", "connectivity"), _NUMBER),
+    **dict.fromkeys(("min_active", "max_active", "possible"), _COUNT),
+    **dict.fromkeys(("evaluated_on", "path"), _TEXT),
+    "steps": (lambda value: is_count(value) and value > 0, "a count above 0"),
+    "budget": (lambda value: value is None or is_count(value), "a count or null"),
+    "layers": (
+        lambda value: isinstance(value, list) and bool(value) and all(map(_is_layer, value)),
+        "a list of layers with shape, possible, initial and final",
+    ),
+    "ledger": (
+        lambda value: isinstance(value, list) and all(isinstance(e, dict) and is_count(e.get("bytes")) for e in value),
+        "a list of parts with their bytes",
+    ),
+    "paper": (_is_paper, "an object with accuracy and epochs"),
+}
+
+
+def check_summary(found: Any, path: Path, *needed: str) -> dict[str, Any]:
+    """``found``, read from ``path``, if it is an object in which each needed value is there and right; so must be the
+    figure of the paper, which only some have."""
+    if not isinstance(found, dict):
+        raise RunFolderError(f"{path} must hold one object, not {_kind(found)}: the file is damaged")
+    for name in (*needed, "paper") if "paper" in found else needed:
+        fits, rule = _RULES[name]
+        if name not in found:
+            raise RunFolderError(f"{path} must hold {name!r}: the file is damaged")
+        if not fits(found[name]):
+            raise RunFolderError(f"{path}: {name} (={_shown(found[name])}) must be {rule}: the file is damaged")
+    return found
+
+
+def read_summary(folder: Path, *needed: str) -> dict[str, Any]:
+    """``summary.json`` of a run folder, with the needed values checked."""
+    path = folder / SUMMARY
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path} cannot be read: {_reason(error)}") from error
+    return check_summary(found, path, *needed)
+
+
+def read_layer_counts(folder: Path) -> list[list[int]]:
+    """Connections of each layer after each epoch, as ``metrics.jsonl`` has them."""
+    path = folder / METRICS
+    epochs: list[list[int]] = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, start=1):
+            record = json.loads(line)
+            if not isinstance(record, Mapping) or record.get("kind") != "epoch":
+                continue
+            counts = record.get("layer_active")
+            if not isinstance(counts, list) or not counts or not all(map(is_count, counts)):
+                raise RunFolderError(f"{path}, line {number}: layer_active (={_shown(counts)}) must be counts")
+            if epochs and len(counts) != len(epochs[0]):
+                raise RunFolderError(f"{path}, line {number}: layer_active must have {len(epochs[0])} counts")
+            epochs.append(counts)
+    except RunFolderError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path} cannot be read: {_reason(error)}") from error
+    return epochs
+
+
+def _reason(error: BaseException) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else f"{type(error).__name__}: {str(error)[:120]}"
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

@@ -1,0 +1,119 @@
+"""How trials ended: read from run folders, summed up over seeds, and written to ``sweep.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from wirebound_lab.run.config import ConfigError, TrainConfig, make_config, read_settings
+from wirebound_lab.run.record import RunFolderError
+from wirebound_lab.run.run_files import read_summary
+from wirebound_lab.sweep.plan import Plan, Trial, identity, key_of
+
+FINISHED, FAILED, INTERRUPTED, RUNNING = "finished", "failed", "interrupted", "running"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of one trial."""
+
+    state: str
+    accuracy: float | None = None
+    seconds: float | None = None
+    evaluated_on: str | None = None
+    folder: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trials that differ in their seed only."""
+
+    settings: dict[str, Any]
+    seeds: list[int]
+    mean: float
+    spread: float | None  # sample standard deviation; None for a single seed
+    low: float
+    high: float
+    seconds: float
+
+
+def read_outcome(folder: Path) -> Outcome:
+    """The outcome of a finished run folder."""
+    summary = read_summary(folder, "test_accuracy", "seconds", "evaluated_on")
+    return Outcome(
+        FINISHED,
+        accuracy=float(summary["test_accuracy"]),
+        seconds=float(summary["seconds"]),
+        evaluated_on=summary["evaluated_on"],
+        folder=str(folder),
+    )
+
+
+def finished_runs(out: Path) -> dict[str, Path]:
+    """The finished runs in a folder, by the key of their settings. A run folder has its name when it is complete."""
+    found: dict[str, Path] = {}
+    for path in sorted(out.glob("*/config.json")):
+        if path.parent.name.endswith(".partial") or not (path.parent / "summary.json").exists():
+            continue
+        try:
+            config = make_config(read_settings(path))
+            read_outcome(path.parent)
+        except (ConfigError, RunFolderError):
+            continue  # not a run of ours, or of another version: it is left alone and run anew under another name
+        found.setdefault(key_of(config), path.parent)
+    return found
+
+
+def group(plan: Plan, trials: Sequence[Trial], outcomes: dict[str, Outcome]) -> list[Group]:
+    """Mean and spread over seeds, in the order of the trials."""
+    gathered: dict[str, list[tuple[TrainConfig, Outcome]]] = {}
+    for trial in trials:
+        outcome = outcomes.get(trial.key)
+        if outcome is not None and outcome.state == FINISHED:
+            same = {name: value for name, value in identity(trial.config).items() if name != "seed"}
+            gathered.setdefault(json.dumps(same, sort_keys=True), []).append((trial.config, outcome))
+    names = [name for name in plan.varied if name != "seed"]
+    groups = []
+    for members in gathered.values():
+        values = [outcome.accuracy or 0.0 for _, outcome in members]
+        groups.append(
+            Group(
+                settings={name: getattr(members[0][0], name) for name in names},
+                seeds=[config.seed for config, _ in members],
+                mean=statistics.fmean(values),
+                spread=statistics.stdev(values) if len(values) > 1 else None,
+                low=min(values),
+                high=max(values),
+                seconds=statistics.fmean(outcome.seconds or 0.0 for _, outcome in members),
+            )
+        )
+    return groups
+
+
+def write_sweep(out: Path, plan: Plan, trials: Sequence[Trial], outcomes: dict[str, Outcome]) -> Path:
+    """``sweep.json``: what was asked, how each trial ended, and the groups; replaced as a whole."""
+    content = {
+        "format": 1,
+        "settings": plan.settings,
+        "grid": plan.grid,
+        "search": {name: asdict(found) for name, found in plan.search.items()},
+        "trials": [
+            {
+                "name": trial.name,
+                "settings": {name: getattr(trial.config, name) for name in [*plan.grid, *plan.search]},
+                **asdict(outcomes.get(trial.key, Outcome("waiting"))),
+            }
+            for trial in trials
+        ],
+        "groups": [asdict(g) for g in group(plan, trials, outcomes)],
+    }
+    path, draft = out / "sweep.json", out / "sweep.json.draft"
+    draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    os.replace(draft, path)
+    return path

@@ -1,0 +1,1 @@
+"""What can be trained: data, model, loss and measures of each task."""

@@ -1,0 +1,211 @@
+"""The figures themselves: findings follow from the runs, and each figure runs from end to end on small data."""
+
+import json
+
+import pytest
+from figure_helpers import made_outcomes
+
+from wirebound_lab.paper import fig4, mnist_jobs
+from wirebound_lab.paper import theory_study as theory
+from wirebound_lab.paper.curves import Mean, boxcar, curve_over_seeds, grouped, mean_of
+from wirebound_lab.paper.fig1a import FIG1A, MnistAccuracy, reaches
+from wirebound_lab.paper.fig1b import CifarAccuracy
+from wirebound_lab.paper.fig2 import SpeechError
+from wirebound_lab.paper.fig3_mnist import MnistComparison
+from wirebound_lab.paper.fig5 import PruningGrid, grid_jobs
+from wirebound_lab.paper.fig6 import Births, Rewiring
+from wirebound_lab.paper.figure import Outcomes, Scale
+from wirebound_lab.paper.registry import FIGURES
+from wirebound_lab.paper.reproduce import reproduce
+from wirebound_lab.paper.task_job import Difference
+
+
+def _holds(drawn):
+    return {found["claim"]: found["holds"] for found in drawn.findings}
+
+
+def test_means_and_curves():
+    assert mean_of([]) is None
+    assert mean_of([0.5]).percent() == "50.00 %"
+    assert mean_of([0.5, 0.7]).percent(1) == "60.0 ± 14.1 %"
+    two = [[(1, 0.0), (2, 1.0), (3, 5.0)], [(1, 1.0), (2, 2.0)]]
+    assert [(p["x"], p["y"]) for p in curve_over_seeds(two)] == [(1, 0.5), (2, 1.5)]
+    assert curve_over_seeds(two)[0]["low"] == pytest.approx(0.5 - 0.5**0.5)
+    assert grouped([1, 3, 5, 7, 10], 3) == [2, 6, 10]
+    assert grouped([], 3) == []
+    assert boxcar([0, 3, 6, 9], 3) == [1.5, 3, 6, 7.5]
+    assert (Mean(1, 0.25, 3).low, Mean(1, None, 1).high) == (0.75, 1)
+
+
+def _fig1a_runs(short=0.963, long=0.964, dense=0.98, soft=0.9):
+    part, scale, seeds = MnistAccuracy(), Scale.FITTED, 2
+    runs = {}
+    for level, jobs in part.deep_r(scale, seeds).items():
+        runs |= {job.folder: (short, level, [int(level * 1e5), 50, 10]) for job in jobs}
+    runs |= {job.folder: (short, 0.013, [1300, 50, 10]) for job in part.short(scale, seeds)}
+    runs |= {job.folder: (long, 0.01, [1000, 50, 10]) for job in part.long(scale, seeds)}
+    runs |= {job.folder: (dense, 1.0, [235_200, 30_000, 1_000]) for job in part.dense(scale, seeds)}
+    for place, jobs in enumerate(part.soft(scale, seeds).values()):
+        runs |= {job.folder: (soft, 0.004 * (place + 1), [500 + place, 50, 10]) for job in jobs}
+    for level, jobs in part.fixed(scale, seeds).items():
+        runs |= {job.folder: (0.8 + level, level, [1000, 50, 10]) for job in jobs}
+    return part, scale, seeds, runs
+
+
+def _later(jobs, deep_r):
+    return {job.folder: (deep_r if job.config.method == "deep-r" else 0.7, 0.002, [500, 50, 10]) for job in jobs}
+
+
+def test_fig1a_findings_follow_from_the_runs(tmp_path):
+    part, scale, seeds, runs = _fig1a_runs()
+    done = made_outcomes(tmp_path, runs)
+    later = part.later(scale, seeds, done)
+    assert len(later) == 2 * len(mnist_jobs.SOFT) * seeds
+    assert (later[-1].config.method, later[-1].config.budget) == ("deep-r", 560 + len(mnist_jobs.SOFT) - 1)
+    assert (later[0].config.method, later[0].config.allocation, later[0].config.budget) == ("fixed", "500,50,10", 560)
+    drawn = part.plot(scale, seeds, made_outcomes(tmp_path, {**runs, **_later(later, 0.96)}))
+    assert list(_holds(drawn).values()) == [True, True, True, True, False]
+    assert (drawn.findings[0]["ours"], drawn.findings[0]["seeds"]) == ("96.30 ± 0.00 %", 10)
+    against, iterations = drawn.charts
+    assert [s["method"] for s in against["series"]] == ["deep-r", "soft-deep-r", "fixed", "fixed-shares", "dense"]
+    assert against["series"][-1]["points"][0]["x"] is None
+    assert iterations["series"][0]["points"][0]["x"] == 6000
+    json.dumps([drawn.charts, drawn.tables, drawn.findings], allow_nan=False)
+
+
+def test_a_figure_of_one_decimal_is_reached_by_a_mean_that_rounds_to_it():
+    assert reaches(Mean(0.9615, None, 1), 0.962)
+    assert not reaches(Mean(0.9614, 0.002, 3), 0.962)
+
+
+def test_fig1a_says_what_does_not_hold(tmp_path):
+    part, scale, seeds, runs = _fig1a_runs(short=0.955, long=0.955, dense=0.98, soft=0.99)
+    later = part.later(scale, seeds, made_outcomes(tmp_path, runs))
+    drawn = part.plot(scale, seeds, made_outcomes(tmp_path, {**runs, **_later(later, 0.96)}))
+    assert list(_holds(drawn).values())[:4] == [False] * 4
+
+
+def test_fig3_findings_and_missing_runs(tmp_path):
+    part, scale, seeds = MnistComparison(), Scale.FITTED, 1
+    groups = part.runs(scale, seeds)
+    accuracy = {"deep-r": 0.9, "soft-deep-r": 0.85, "pruning": 0.4, "l1-shrinkage": 0.3}
+    runs = {
+        jobs[0].folder: (accuracy[method], 0.005 * (place + 1), [500, 50, 10])
+        for method, points in groups.items()
+        for place, jobs in enumerate(points)
+    }
+    holds = list(_holds(part.plot(scale, seeds, made_outcomes(tmp_path, runs))).values())
+    assert holds == [True, True, False]
+    runs |= {groups["pruning"][0][0].folder: (0.95, 0.005, [500, 50, 10])}
+    assert next(iter(_holds(part.plot(scale, seeds, made_outcomes(tmp_path, runs))).values())) is False
+    few = {name: value for name, value in runs.items() if name.startswith("mnist/deep-r")}
+    assert list(_holds(part.plot(scale, seeds, made_outcomes(tmp_path, few))).values()) == [None, True]
+
+
+def test_fig5_has_a_grid_of_what_was_run(tmp_path):
+    grid = grid_jobs(Scale.FITTED, 1)
+    runs = {jobs[0].folder: (0.98 - 0.3 * q, 0.5 / (1 + q), [500, 50, 10]) for (_, q), jobs in grid.items()}
+    runs.pop(grid[0.0, 1.0][0].folder)
+    drawn = PruningGrid().plot(Scale.FITTED, 1, made_outcomes(tmp_path, runs))
+    accuracy, connectivity = drawn.charts
+    assert (accuracy["columns"], accuracy["rows"]) == (list(mnist_jobs.QUALITIES), list(mnist_jobs.DECAYS))
+    assert accuracy["cells"][0][1] is None
+    assert accuracy["cells"][1][0] == pytest.approx(0.83)
+    assert connectivity["cells"][0][0] == pytest.approx(0.5 / 1.5)
+    assert list(_holds(drawn).values()) == [True, True]
+
+
+def test_fig6_counts_newborns_of_each_layer(tmp_path):
+    part = Rewiring()
+    runs = {job.folder: (0.96, 0.01, [500, 50, 10]) for jobs in part.runs(Scale.FITTED, 1).values() for job in jobs}
+    done = made_outcomes(tmp_path, runs)
+    births = Births.of(part.runs(Scale.FITTED, 1)["share"][0], done)
+    assert births.rates == [[1.0, 0.1, 0.01]]
+    drawn = part.plot(Scale.FITTED, 1, done)
+    relative = [1 / 235_200, 0.1 / 30_000, 0.01 / 1_000]
+    ratio = max(relative) / min(relative)
+    assert drawn.findings[-1]["ours"] == f"differ by a factor {ratio:.2f}"
+    assert drawn.findings[-1]["holds"] is False
+    assert [p["y"] for s in drawn.charts[1]["series"] for p in s["points"]] == pytest.approx(relative)
+
+
+def test_runs_are_shared_between_figures():
+    names = ("fig1a", "fig1b", "fig2", "fig3", "fig5", "fig6")
+    folders = {name: {job.folder: job for job in FIGURES[name].jobs(Scale.FITTED, 3)} for name in names}
+    assert set(folders["fig5"]) < set(folders["fig3"])
+    assert all(len(set(folders[name]) & set(folders["fig3"])) >= 4 for name in ("fig1b", "fig2"))
+    for name, jobs in folders.items():
+        for other in folders.values():
+            assert all(jobs[folder] == other[folder] for folder in jobs if folder in other), name
+    mnist = {f: job for jobs in folders.values() for f, job in jobs.items() if f.startswith("mnist/")}
+    dense = [f for f, job in mnist.items() if job.config.method not in ("deep-r", "fixed")]
+    assert len(dense) <= 45  # they take about a minute each
+    assert all(job.config.batch_size == 10 and not job.config.bias and job.config.lr == 0.05 for job in mnist.values())
+
+
+def test_full_repeats_the_scans_for_every_seed():
+    fitted, full = (len(FIG1A.jobs(scale, 3)) for scale in (Scale.FITTED, Scale.FULL))
+    assert full - fitted == 2 * len(mnist_jobs.SOFT)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """One folder for all figures: they share runs."""
+    return tmp_path_factory.mktemp("reproduce")
+
+
+@pytest.mark.parametrize("name", list(FIGURES))
+def test_every_figure_runs(name, shared, monkeypatch, loaded, stripes):
+    monkeypatch.setattr(mnist_jobs, "EPOCHS", 1)  # of the methods that store whole matrices
+    monkeypatch.setattr(theory, "STEP_SIZES", (0.08, 0.04))
+    monkeypatch.setattr(fig4, "_EPOCHS", {Scale.QUICK: 3})
+    experiment = reproduce(FIGURES[name], Scale.QUICK, None, shared, 1, print)
+    assert experiment == json.loads((shared / name / "experiment.json").read_text())
+    assert experiment["findings"]
+    assert all(found["holds"] is None for found in experiment["findings"])
+    assert experiment["charts"]
+    for chart in experiment["charts"]:
+        assert chart["cells"] if chart["kind"] == "grid" else all(s["points"] for s in chart["series"])
+    for run in experiment["runs"]:
+        assert (shared / run / "summary.json").exists()
+    again = []
+    reproduce(FIGURES[name], Scale.QUICK, None, shared, 1, again.append)
+    assert all("runs," in line for line in again)  # nothing was run
+
+
+def test_nothing_is_lost_without_runs(tmp_path):
+    """All runs of a figure may diverge; what is left is empty, not wrong."""
+    for name in ("fig1a", "fig1b", "fig2", "fig3", "fig4", "fig5", "fig6"):
+        drawn = FIGURES[name].plot(Scale.FITTED, 2, Outcomes(tmp_path, {}, {"x": "diverged"}))
+        assert all(found["holds"] is None for found in drawn.findings)
+
+
+def test_differences_are_told_without_a_sign():
+    assert Difference(-0.0159, 0.0016, 2, -0.02).words("less error", "more error") == "1.59 ± 0.16 % more error"
+    assert Difference(0.01, None, 1, 0.01).words("less error", "more error") == "1.00 % less error"
+
+
+def test_fig1b_and_fig2_findings_follow_from_the_runs(tmp_path):
+    part, scale, seeds = CifarAccuracy(), Scale.FITTED, 2
+    accuracy = {"deep-r": 0.7, "fixed": 0.69, "dense": 0.71, "soft-deep-r": 0.6}
+    runs = {
+        job.folder: (accuracy[method], level, [100, 100, 100])
+        for method, groups in part.runs(scale, seeds).items()
+        for level, jobs in groups.items()
+        for job in jobs
+    }
+    assert list(_holds(part.plot(scale, seeds, made_outcomes(tmp_path, runs))).values()) == [None, True, True]
+    worse = {folder: (0.65, *rest) if "/deep-r" in folder else (a, *rest) for folder, (a, *rest) in runs.items()}
+    drawn = part.plot(scale, seeds, made_outcomes(tmp_path, worse))
+    assert list(_holds(drawn).values()) == [None, False, False]
+    assert drawn.findings[-1]["ours"] == "4.00 ± 0.00 % worse"
+    speech = SpeechError()
+    error = {"deep-r": 0.4, "fixed": 0.42, "dense": 0.41, "soft-deep-r": 0.45}
+    summaries = {
+        job.folder: {"test_error_at_best_validation": error[method], "connectivity": level}
+        for method, groups in speech.runs(scale, seeds).items()
+        for level, jobs in groups.items()
+        for job in jobs
+    }
+    found = speech.findings(scale, speech.runs(scale, seeds), Outcomes(tmp_path, summaries, {}), Mean(0.41, 0.0, 2))
+    assert [f["holds"] for f in found] == [None, True, False, True]
