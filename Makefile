@@ -18,7 +18,7 @@ $(BIN)/python:
 
 # Nothing is compiled to bytecode ahead: most of what comes with the packages is never imported.
 $(VENV)/.installed: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[lab]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(BIN)/python $(SOURCES)
