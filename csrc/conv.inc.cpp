@@ -4,21 +4,16 @@
 //     y[out channel][row][all columns and images] += weight * x[in channel][row + a][the same, b columns on]
 // over whole lines of memory, whatever the batch. Strides are taken out beforehand: an input with stride s is s * s
 // inputs ("phases") with stride 1. The gradient to the input is the same sum with the roles of x and y exchanged.
-
-#include "conv_shape.inc.cpp"
-
-#include "conv_lines.inc.cpp"
-
-#include "conv_plan.inc.cpp"
-
-#include "conv_tiles.inc.cpp"
-
-#include "conv_forward.inc.cpp"
+#pragma once
 
 #include "conv_backward.inc.cpp"
+#include "conv_forward.inc.cpp"
+#include "guard.inc.cpp"
+
+namespace wb::WB_ISA {
 
 template <class T>
-static int guarded_conv_forward(const wb_conv* conv, const T* x, T* y, int64_t connections, const int64_t* colptr,
+static int entry_conv_forward(const wb_conv* conv, const T* x, T* y, int64_t connections, const int64_t* colptr,
                                 const int32_t* packed_rows, const T* theta, int bound, const T* bias, int threads) {
     const ConvShape shape(*conv);
     const Layer<T> layer{shape.columns(), shape.out_channels, colptr, packed_rows, theta};
@@ -28,7 +23,7 @@ static int guarded_conv_forward(const wb_conv* conv, const T* x, T* y, int64_t c
 }
 
 template <class T>
-static int guarded_conv_backward(const wb_conv* conv, const T* x, const T* dy, T* dx, T* dtheta, int64_t connections,
+static int entry_conv_backward(const wb_conv* conv, const T* x, const T* dy, T* dx, T* dtheta, int64_t connections,
                                  const int64_t* colptr, const int32_t* packed_rows, const T* theta, int threads) {
     const ConvShape shape(*conv);
     const Layer<T> layer{shape.columns(), shape.out_channels, colptr, packed_rows, theta};
@@ -37,9 +32,4 @@ static int guarded_conv_backward(const wb_conv* conv, const T* x, const T* dy, T
     return WB_FINE;
 }
 
-static void fill_conv(KernelTable& table) {
-    table.conv_forward_f32 = guarded_conv_forward<float>;
-    table.conv_forward_f64 = guarded_conv_forward<double>;
-    table.conv_backward_f32 = guarded_conv_backward<float>;
-    table.conv_backward_f64 = guarded_conv_backward<double>;
-}
+}  // namespace wb::WB_ISA

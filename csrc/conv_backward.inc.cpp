@@ -1,5 +1,13 @@
 // The gradient to the input, and of every connection. Both read the same panel of dy, framed by zeros: dx needs them
 // around the images, and dtheta where its tiles reach beyond the lines.
+#pragma once
+
+#include "conv_forward.inc.cpp"
+#include "conv_lines.inc.cpp"
+#include "conv_plan.inc.cpp"
+#include "conv_tiles.inc.cpp"
+
+namespace wb::WB_ISA {
 
 template <class T>
 static ConvPlan<T> inward_plan(const ConvShape& shape, const ConvPanel& panel, const Tiling& tiling,
@@ -108,3 +116,5 @@ static void conv_backward(const wb_conv* conv, const T* x, const T* dy, T* dx, T
     }
     if (dtheta != nullptr) scatter_sums(shape, layer, way_out, outward, sums, dtheta);
 }
+
+}  // namespace wb::WB_ISA

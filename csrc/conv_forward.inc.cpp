@@ -1,4 +1,11 @@
 // y = x * W + bias.
+#pragma once
+
+#include "conv_lines.inc.cpp"
+#include "conv_plan.inc.cpp"
+#include "conv_tiles.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // Multiply-adds of a pass, to see whether more threads are worth it.
 template <class T>
@@ -105,3 +112,5 @@ static void conv_forward(const wb_conv* conv, const T* x, T* y, const int64_t* c
         });
     }
 }
+
+}  // namespace wb::WB_ISA

@@ -1,4 +1,10 @@
 // Between images [image][channel][row][column] and lines [column][image] of panels.
+#pragma once
+
+#include "conv_shape.inc.cpp"
+#include "transpose.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // line[j][b] = from[b][j] for `count` columns; images beyond `samples` become zero.
 template <class T>
@@ -151,3 +157,5 @@ static void unpack_input(const ConvShape& shape, const Tiling& tiling, const T* 
         unpack_line(line, samples, images, ax.in, to, stride);
     }
 }
+
+}  // namespace wb::WB_ISA

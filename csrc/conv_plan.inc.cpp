@@ -2,6 +2,11 @@
 //
 // A pass sums an output channel in registers while the chunk of input channels it reads stays in the first cache. The
 // sort is a counting sort, O(K + cells), made anew in every call: the work it serves is hundreds of times larger.
+#pragma once
+
+#include "conv_shape.inc.cpp"
+
+namespace wb::WB_ISA {
 
 template <class T>
 struct ConvEntry {
@@ -140,3 +145,5 @@ static void scatter_sums(const ConvShape& shape, const Layer<T>& layer, const Wa
         };
     });
 }
+
+}  // namespace wb::WB_ISA

@@ -1,4 +1,9 @@
 // Where everything of a convolution is: phases of the input, panels, and the tiles in which lines are computed.
+#pragma once
+
+#include "layer.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // One of the two axes. Input position p stands at place (p + before) / stride of phase (p + before) % stride; kernel
 // position k sees, from an output at place i, place i + shift(k) of phase phase(k).
@@ -108,3 +113,5 @@ struct ConvShape {
     int64_t columns() const { return group_in * y.kernel * x.kernel; }
     int64_t samples(int64_t panel) const { return std::min(images, batch - panel * images); }
 };
+
+}  // namespace wb::WB_ISA

@@ -1,4 +1,10 @@
 // The innermost loops: one tile of lines, for output channels [first, end) and one chunk of input channels.
+#pragma once
+
+#include "conv_plan.inc.cpp"
+#include "lane_sums.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // Adds to the tiles at `to`, `to_stride` numbers a channel, lines `line` numbers apart.
 template <class T, int R, int V>
@@ -123,3 +129,5 @@ static ProductTile<T> pick_product(const Tiling& tiling) {
         else return product_tile<T, decltype(R)::value, decltype(V)::value>;
     });
 }
+
+}  // namespace wb::WB_ISA

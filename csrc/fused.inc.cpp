@@ -2,13 +2,15 @@
 //
 // A batch is cut into panels of up to 32 samples, [feature][V * 8 samples]; gradients add up over the panels. The
 // update and the rewiring are those of update.inc.cpp and rewire.inc.cpp, so they draw the same numbers.
+#pragma once
 
-#include "fused_math.inc.cpp"
-#include "fused_sparse.inc.cpp"
-#include "fused_dense.inc.cpp"
+#include "fused_input.inc.cpp"
 #include "fused_layer.inc.cpp"
 #include "fused_loss.inc.cpp"
-#include "fused_input.inc.cpp"
+#include "rewire.inc.cpp"
+#include "update.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // Floats at the start of a cache line, zero at first.
 class Floats {
@@ -110,10 +112,10 @@ private:
     SparsePart part_of(const wb_fused_layer& layer) {
         FusedWiring& wiring = wirings_[static_cast<size_t>(layer.wiring)];
         const wb_fused_wiring& spec = *wiring.spec;
-        const size_t part = static_cast<size_t>(layer.part);
-        const int64_t column = wiring.first_column[part], *colptr = spec.colptr + column, first = colptr[0];
+        const size_t id = static_cast<size_t>(layer.layer_id);
+        const int64_t column = wiring.first_column[id], *colptr = spec.colptr + column, first = colptr[0];
         return SparsePart{layer.n_in, layer.n_out, colptr[layer.n_in] - first, colptr, spec.packed_rows + first,
-                          spec.theta + first, wiring.is_thin[part] ? wiring.columns.data() + first : nullptr,
+                          spec.theta + first, wiring.is_thin[id] ? wiring.columns.data() + first : nullptr,
                           static_cast<int32_t>(column), wiring.gradient.get() + first};
     }
 
@@ -221,7 +223,7 @@ private:
         rule.step = run_.first_step + s;
         rule.clock = spec.clock + s + 1;
         rule.seed = spec.seed;
-        rule.stream = kNoiseStream | static_cast<uint32_t>(spec.index) << 8;
+        rule.stream = uint32_t{WB_STREAM_NOISE} | static_cast<uint32_t>(spec.index) << 8;
         rule.weight_decay = spec.weight_decay;
         rule.bound = spec.bound;
         rule.clamp = spec.rewire_every <= 0 || rule.step % spec.rewire_every != 0;
@@ -260,12 +262,12 @@ private:
     std::vector<int64_t> counts_;
 };
 
-static int64_t fused_steps_f32(const wb_fused_run* run, int32_t* status) {
+static int64_t entry_fused_steps_f32(const wb_fused_run* run, int32_t* status) {
     for (int64_t i = 0; i < run->n_wirings; ++i) {
         const wb_fused_wiring& w = run->wirings[i];
-        if (!wiring_is_good(w.budget, w.layers, w.n_in, w.n_out, w.colptr, w.packed_rows)) return WB_BAD_INDEX;
+        if (!entry_wiring_is_good(w.budget, w.layers, w.n_in, w.n_out, w.colptr, w.packed_rows)) return WB_BAD_INDEX;
     }
     return FusedStack(*run).train(status);
 }
 
-static void fill_fused(KernelTable& table) { table.fused_steps_f32 = fused_steps_f32; }
+}  // namespace wb::WB_ISA

@@ -1,4 +1,10 @@
 // Dense layers and biases of the fused step, on panels [feature][V * 8 samples]; weights are [n_out][n_in].
+#pragma once
+
+#include "lane_sums.inc.cpp"
+#include "panels.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // y = bias (or 0) in every sample.
 template <int V>
@@ -82,3 +88,5 @@ static void backward_bias(int64_t n_out, const float* dy, float* gradient) {
         gradient[row] += sum_lanes(sum);
     }
 }
+
+}  // namespace wb::WB_ISA

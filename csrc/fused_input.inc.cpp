@@ -1,4 +1,10 @@
 // The first panel of the fused step: samples picked out of the data set, scaled, as [feature][V * 8 samples].
+#pragma once
+
+#include "fused_sparse.inc.cpp"
+#include "transpose.inc.cpp"
+
+namespace wb::WB_ISA {
 
 struct InputPanel {
     float* panel;
@@ -112,3 +118,5 @@ static void prefetch_samples(const char* x, int64_t stride_bytes, int64_t row_by
         for (int64_t at = 0; at < row_bytes; at += 64) __builtin_prefetch(row + at);
     }
 }
+
+}  // namespace wb::WB_ISA

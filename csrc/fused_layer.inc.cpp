@@ -1,22 +1,12 @@
 // One layer, dense or sparse, on panels [feature][V * 8 samples]; what the fused step and the stack of the module path
-// share, beside the cutting of a batch into panels.
+// share.
+#pragma once
 
-constexpr int64_t kMostSamples = 32;
+#include "fused_dense.inc.cpp"
+#include "fused_sparse.inc.cpp"
+#include "vector_math.inc.cpp"
 
-// Samples a panel: as few panels as possible, about equally full. All panels of a batch have the same V.
-WB_INLINE int64_t panel_samples(int64_t batch) {
-    const int64_t panels = (batch + kMostSamples - 1) / kMostSamples;
-    return panels > 0 ? (batch + panels - 1) / panels : 0;
-}
-
-// Calls function(std::integral_constant<int, V>) with the V that `samples` need.
-template <class Function>
-WB_INLINE void with_vectors(int64_t samples, Function&& function) {
-    if (samples <= 8) function(std::integral_constant<int, 1>{});
-    else if (samples <= 16) function(std::integral_constant<int, 2>{});
-    else if (samples <= 24) function(std::integral_constant<int, 3>{});
-    else function(std::integral_constant<int, 4>{});
-}
+namespace wb::WB_ISA {
 
 struct PanelLayer {
     int64_t n_in, n_out;
@@ -47,3 +37,5 @@ static void backward_layer(const PanelLayer& layer, const std::vector<Range>& ra
     if (layer.weight) backward_dense<V>(layer.weight, layer.n_in, layer.n_out, x, layer.delta, layer.weight_gradient, dx);
     else backward_sparse<V>(layer.part, ranges, x, layer.delta, dx);
 }
+
+}  // namespace wb::WB_ISA

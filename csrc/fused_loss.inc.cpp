@@ -1,5 +1,10 @@
 // Losses of the fused step, on a panel [class][V * 8 samples] of which the first `samples` are real. Each returns the
 // sum over its samples and writes the gradient of the mean over the batch; lanes without a sample get gradient 0.
+#pragma once
+
+#include "vector_math.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // Softmax and cross-entropy: the mean of ln(sum_j e^(z_j)) - z_label.
 template <int V>
@@ -57,3 +62,5 @@ static double mean_square(const float* y, int64_t width, const int64_t* samples,
     }
     return loss / static_cast<double>(width);
 }
+
+}  // namespace wb::WB_ISA

@@ -3,6 +3,12 @@
 // Thin layers have two or three connections a column: a loop over them would spend its time on mispredicted ends.
 // They are taken eight connections at a time whatever their column, which each of them then has to know. Thicker
 // layers go column by column and keep the column's samples in registers.
+#pragma once
+
+#include "lane_sums.inc.cpp"
+#include "layer.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // The part of a wiring that is one layer; connections are counted from the layer's first.
 struct SparsePart {
@@ -22,11 +28,6 @@ WB_INLINE bool is_thin(int64_t connections, int64_t n_in) { return connections <
 struct Range {
     int64_t begin, end;
 };
-
-template <int V>
-WB_INLINE void load_row(const float* panel, int64_t row, Floats8* to) {
-    for (int v = 0; v < V; ++v) to[v] = load<float, 32>(panel + (row * V + v) * 8);
-}
 
 // Feature number `feature` of a panel whose first one has number `first`. In integers, because a wiring counts columns
 // through all its layers and the panel's address less `first` features may point nowhere.
@@ -175,3 +176,5 @@ static void backward_sparse(const SparsePart& part, const std::vector<Range>& ra
         else backward_thin<V, false>(part, range, x, dy, dx);
     }
 }
+
+}  // namespace wb::WB_ISA

@@ -1,5 +1,10 @@
 // Whether the kernels may work with a layer. They index memory by what colptr and packed_rows say, so both are looked through
 // before every pass: in the cache of what the pass reads next, a few hundredths of its time.
+#pragma once
+
+#include "layer.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // Column pointers that never fall and hold `connections`; rows inside of the layer that rise within each column.
 template <class T>
@@ -28,7 +33,7 @@ static bool index_is_good(const Layer<T>& layer, int64_t connections) {
 }
 
 // The same for all layers of a wiring of `budget` connections; packed_rows is that of the whole wiring.
-[[maybe_unused]] static int wiring_is_good(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out,
+[[maybe_unused]] static int entry_wiring_is_good(int64_t budget, int64_t layers, const int64_t* n_in, const int64_t* n_out,
                                            const int64_t* colptr, const int32_t* packed_rows) {
     if (colptr[0] != 0) return 0;
     for (int64_t i = 0; i < layers; colptr += n_in[i], ++i) {
@@ -71,3 +76,5 @@ template <class T>
 static Bits<T> magnitude_of(T value) {
     return largest_magnitude(&value, 1);
 }
+
+}  // namespace wb::WB_ISA

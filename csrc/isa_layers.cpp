@@ -1,21 +1,15 @@
 // The kernels of layers without a state, compiled once per instruction set (isa.h).
-#include "isa.h"
-
-namespace wb {
-namespace WB_ISA {
-
-// Each file ends with fill_<subject>(KernelTable&), which enters its kernels into the table.
-#include "simd.h"
-
-#include "panel.inc.cpp"
-
-#include "linear.inc.cpp"
 #include "conv.inc.cpp"
+#include "linear.inc.cpp"
+
+namespace wb::WB_ISA {
 
 void fill_layers(KernelTable& table) {
-    fill_linear(table);
-    fill_conv(table);
+#define WB_FILL_library(name, kernel)
+#define WB_FILL_training(name, kernel)
+#define WB_FILL_layers(name, kernel) table.name = kernel;
+#define WB_EACH(unit, result, name, kernel, parameters, arguments) WB_FILL_##unit(name, (kernel))
+#include "each_function.h"
 }
 
-}  // namespace WB_ISA
-}  // namespace wb
+}  // namespace wb::WB_ISA

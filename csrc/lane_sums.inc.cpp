@@ -1,5 +1,10 @@
 // Sums across the lanes of vectors, four vectors at a time: the gradient of a connection is a sum over the samples of a
 // panel, and four such sums together cost little more than one.
+#pragma once
+
+#include "simd.h"
+
+namespace wb::WB_ISA {
 
 template <class T>
 using Four = Vec<T, 4 * sizeof(T)>;
@@ -30,3 +35,21 @@ WB_INLINE Four<T> sum_lanes(const Vec<T, Bytes>* v) {
         else return join<T>(low, high);
     }
 }
+
+// Lane i of the result is the sum of the lanes of v[i].
+WB_INLINE Floats8 sum_lanes(const Floats8 v[8]) {
+    Floats8 pair[4], four[2];
+    for (int i = 0; i < 4; ++i)
+        pair[i] = unpack_low<float, 32>(v[2 * i], v[2 * i + 1]) + unpack_high<float, 32>(v[2 * i], v[2 * i + 1]);
+    for (int i = 0; i < 2; ++i)
+        four[i] = pairs_low<float, 32>(pair[2 * i], pair[2 * i + 1]) + pairs_high<float, 32>(pair[2 * i], pair[2 * i + 1]);
+    return halves_low<float>(four[0], four[1]) + halves_high<float>(four[0], four[1]);
+}
+
+WB_INLINE float sum_lanes(Floats8 v) {
+    float sum = 0;
+    for (int i = 0; i < 8; ++i) sum += v[i];
+    return sum;
+}
+
+}  // namespace wb::WB_ISA

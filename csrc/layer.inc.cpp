@@ -1,4 +1,9 @@
-// What the linear kernels share: the layer, the sign, the widths of panels, and how much memory a panel may take.
+// What the kernels of layers share: the layer, the sign, and how much memory a panel may take.
+#pragma once
+
+#include "panels.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // A layer as the kernels see it (wirebound.h): connection k of column c runs over [begin(c), begin(c + 1)).
 template <class T>
@@ -39,9 +44,6 @@ WB_INLINE Vec<T, Bytes> with_signs(Vec<T, Bytes> values, Vec<int32_t, Bytes / si
         return (Vec<T, Bytes>)((BitsVec<T, Bytes>)values ^ (wide & INT64_MIN));
     }
 }
-
-// Panels are 32, 64 or 128 bytes a feature: up to 32 floats or 16 doubles.
-constexpr int kPanelBytes = 128;
 
 // Beyond this a panel is cut into tiles of rows: memory stays small whatever the layer's size. The tile of a thread
 // then still fits a last-level cache.
@@ -105,14 +107,22 @@ WB_INLINE void find_runs(const Layer<T>& layer, int64_t first, int64_t columns, 
     }
 }
 
-// Calls function(std::integral_constant<int, bytes>) with the narrowest panel that holds `samples` samples.
-template <class T, class Function>
-WB_INLINE void with_panel_bytes(int64_t samples, Function&& function) {
-    const int64_t bytes = samples * static_cast<int64_t>(sizeof(T));
-    if (bytes <= 32) function(std::integral_constant<int, 32>{});
-    else if (bytes <= 64) function(std::integral_constant<int, 64>{});
-    else function(std::integral_constant<int, 128>{});
-}
-
 // Below this many multiply-adds a second thread costs more than it gives.
 constexpr int64_t kParallelWork = 200000;
+
+// The column of each connection of some columns, counted from the first. Whatever a column holds, eight are written
+// at once: most have fewer, the next column overwrites what was too much, and no loop has an end to mispredict. So
+// there must be room for eight more at the end.
+[[maybe_unused]] static void write_columns(const int64_t* colptr, int64_t n_in, int32_t* columns) {
+    for (int64_t c = 0; c < n_in; ++c) {
+        const Ints8 column = static_cast<int32_t>(c) - Ints8{};
+        int64_t k = colptr[c] - colptr[0];
+        const int64_t end = colptr[c + 1] - colptr[0];
+        do {
+            store<int32_t, 32>(columns + k, column);
+            k += 8;
+        } while (k < end);
+    }
+}
+
+}  // namespace wb::WB_ISA

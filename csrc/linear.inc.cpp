@@ -1,10 +1,14 @@
 // The linear layer, y = x W^T + bias, and its gradients.
+#pragma once
 
+#include "guard.inc.cpp"
 #include "linear_backward.inc.cpp"
 #include "linear_forward.inc.cpp"
 
+namespace wb::WB_ISA {
+
 template <class T>
-static int guarded_linear_forward(const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t batch, int64_t n_in,
+static int entry_linear_forward(const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t batch, int64_t n_in,
                                   int64_t n_out, int64_t connections, const int64_t* colptr, const int32_t* packed_rows,
                                   const T* theta, int bound, const T* bias, int threads) {
     if (const int fault = layer_fault(Layer<T>{n_in, n_out, colptr, packed_rows, theta}, connections, bound)) return fault;
@@ -13,7 +17,7 @@ static int guarded_linear_forward(const T* x, int64_t x_stride, T* y, int64_t y_
 }
 
 template <class T>
-static int guarded_linear_backward(const T* x, int64_t x_stride, const T* dy, int64_t dy_stride, T* dx,
+static int entry_linear_backward(const T* x, int64_t x_stride, const T* dy, int64_t dy_stride, T* dx,
                                    int64_t dx_stride, T* dtheta, int64_t batch, int64_t n_in, int64_t n_out,
                                    int64_t connections, const int64_t* colptr, const int32_t* packed_rows, const T* theta,
                                    int threads) {
@@ -22,9 +26,4 @@ static int guarded_linear_backward(const T* x, int64_t x_stride, const T* dy, in
     return WB_FINE;
 }
 
-static void fill_linear(KernelTable& table) {
-    table.linear_forward_f32 = guarded_linear_forward<float>;
-    table.linear_forward_f64 = guarded_linear_forward<double>;
-    table.linear_backward_f32 = guarded_linear_backward<float>;
-    table.linear_backward_f64 = guarded_linear_backward<double>;
-}
+}  // namespace wb::WB_ISA

@@ -1,5 +1,13 @@
 // dx = dy W and the gradient of every connection, in one pass over the columns. dy is transposed into a panel that
 // all threads read; a thread owns ranges of columns, and with them their dx and their connections.
+#pragma once
+
+#include "guard.inc.cpp"
+#include "lane_sums.inc.cpp"
+#include "layer.inc.cpp"
+#include "transpose.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // For the connections [begin, end) of one column: dx = sum of weight * dy, and dtheta[k] = sign * sum of x * dy,
 // started or added to. `panel` is an address, as in scatter_column.
@@ -283,3 +291,5 @@ static void linear_backward(const T* x, int64_t x_stride, const T* dy, int64_t d
         });
     }
 }
+
+}  // namespace wb::WB_ISA

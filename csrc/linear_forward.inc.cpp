@@ -1,4 +1,10 @@
 // y = x W^T + bias. Every column scatters into a panel of y; a panel is private to a thread.
+#pragma once
+
+#include "layer.inc.cpp"
+#include "transpose.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // panel[row] += weight * x for the connections [begin, end) of one column. `panel` is an address, not a pointer,
 // because a tile starts at a row other than 0. `last` is the last connection whose row may be prefetched.
@@ -144,3 +150,5 @@ static void linear_forward(const T* x, int64_t x_stride, T* y, int64_t y_stride,
         });
     });
 }
+
+}  // namespace wb::WB_ISA

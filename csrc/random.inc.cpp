@@ -5,11 +5,13 @@
 //   word j             output j % 4 of block j / 4
 //   normals 32g..32g+31   blocks 8g..8g+7 (lane = block % 8); pair (w0, w1) gives outputs 0 and 1, (w2, w3) 2 and 3;
 //                         number 32g + 8o + lane is output o of that lane
+#pragma once
+
+#include "simd.h"
+
+namespace wb::WB_ISA {
 
 typedef Vec<uint64_t, 32> Wide;  // four 32-bit words in the low halves; the high halves hold rubbish
-typedef Vec<uint32_t, 32> Words8;
-typedef Vec<int32_t, 32> Ints8;
-typedef Vec<float, 32> Floats8;
 
 // 64-bit products of the low halves.
 WB_INLINE Wide multiply_low_halves(Wide a, uint32_t factor) {
@@ -81,7 +83,7 @@ static void group_words(uint64_t seed, uint32_t stream, uint64_t step, uint64_t 
     }
 }
 
-static void words(uint64_t seed, uint32_t stream, uint64_t step, int64_t n, uint32_t* out) {
+static void entry_words(uint64_t seed, uint32_t stream, uint64_t step, int64_t n, uint32_t* out) {
     int64_t done = 0;
     for (; done + 32 <= n; done += 32) group_words(seed, stream, step, static_cast<uint64_t>(done) / 32, out + done);
     if (done < n) {
@@ -213,7 +215,7 @@ static void normal_groups(uint64_t seed, uint32_t stream, uint64_t step, uint64_
     }
 }
 
-static void normals(uint64_t seed, uint32_t stream, uint64_t step, int64_t first, int64_t n, float* out) {
+static void entry_normals(uint64_t seed, uint32_t stream, uint64_t step, int64_t first, int64_t n, float* out) {
     float group[32];
     for (int64_t done = 0; done < n;) {
         const int64_t index = first + done, skip = index % 32;
@@ -251,7 +253,7 @@ WB_INLINE unsigned negative_signs8(uint64_t seed, uint32_t stream, const int64_t
     return bits;
 }
 
-static void signs(uint64_t seed, uint32_t stream, const int64_t* positions, int64_t n, int8_t* out) {
+static void entry_signs(uint64_t seed, uint32_t stream, const int64_t* positions, int64_t n, int8_t* out) {
     for (int64_t i = 0; i < n; i += 8) {
         const int count = static_cast<int>(std::min<int64_t>(8, n - i));
         const unsigned bits = negative_signs8(seed, stream, positions + i, count);
@@ -343,14 +345,9 @@ static void sample_sorted(int64_t n, int64_t k, uint64_t seed, uint32_t stream, 
     }
 }
 
-static int sample_sorted_numbers(int64_t n, int64_t k, uint64_t seed, uint32_t stream, uint64_t step, int64_t* out) {
+static int entry_sample_sorted(int64_t n, int64_t k, uint64_t seed, uint32_t stream, uint64_t step, int64_t* out) {
     sample_sorted(n, k, seed, stream, step, out);
     return WB_FINE;
 }
 
-static void fill_random(KernelTable& table) {
-    table.words = words;
-    table.normals = normals;
-    table.signs = signs;
-    table.sample_sorted = sample_sorted_numbers;
-}
+}  // namespace wb::WB_ISA

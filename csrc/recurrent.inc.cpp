@@ -1,10 +1,11 @@
 // LSTM and GRU: one direction of one layer through all of time, forward and backward. Threads take panels of sequences.
+#pragma once
 
-#include "recurrent_math.inc.cpp"
-#include "recurrent_panel.inc.cpp"
-#include "recurrent_links.inc.cpp"
-#include "recurrent_forward.inc.cpp"
+#include "guard.inc.cpp"
 #include "recurrent_backward.inc.cpp"
+#include "recurrent_forward.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // Calls function(SamplePanel, Gru) with the narrowest panel that holds these samples.
 template <class T, class Function>
@@ -39,7 +40,7 @@ static void recurrent_forward(const wb_recurrent* task, int threads) {
     if (job.kept != nullptr)
         prefer_large_pages(job.kept, static_cast<size_t>(job.batch * job.steps * kKept * job.n_hidden) * sizeof(T));
     threads = recurrent_threads(job, matrices.connections(), threads);
-    parallel_for(threads, (job.batch + widest<T>() - 1) / widest<T>(), [&](int64_t number) {
+    parallel_for(threads, (job.batch + widest_samples<T> - 1) / widest_samples<T>, [&](int64_t number) {
         const Stretch<T> run = stretch_of<T>(job, number);
         with_recurrent_panel<T>(job, run.samples, [&](auto panel, auto is_gru) {
             forward_stretch<decltype(panel), decltype(is_gru)::value>(run, links, bias.data());
@@ -54,7 +55,7 @@ static void recurrent_backward(const wb_recurrent* task, const wb_recurrent_grad
     const Matrices<T> matrices(job);
     const int64_t of_ih = matrices.ih.connections(), count = matrices.connections(), sums = kSums * job.n_hidden;
     const Link<T>* links = links_by_source(matrices);
-    const int64_t panels = job.n_hidden > 0 ? (job.batch + widest<T>() - 1) / widest<T>() : 0;
+    const int64_t panels = job.n_hidden > 0 ? (job.batch + widest_samples<T> - 1) / widest_samples<T> : 0;
     threads = recurrent_threads(job, count, threads);
     // Each panel adds up its own gradients from 0, and these are added in the order of the panels, so that the number
     // of threads cannot matter.
@@ -98,22 +99,17 @@ static int recurrent_fault(const wb_recurrent& job, int bound) {
 }
 
 template <class T>
-static int guarded_recurrent_forward(const wb_recurrent* task, int threads) {
+static int entry_recurrent_forward(const wb_recurrent* task, int threads) {
     if (const int fault = recurrent_fault<T>(*task, task->bound)) return fault;
     recurrent_forward<T>(task, threads);
     return WB_FINE;
 }
 
 template <class T>
-static int guarded_recurrent_backward(const wb_recurrent* task, const wb_recurrent_gradients* gradients, int threads) {
+static int entry_recurrent_backward(const wb_recurrent* task, const wb_recurrent_gradients* gradients, int threads) {
     if (const int fault = recurrent_fault<T>(*task, 0)) return fault;
     recurrent_backward<T>(task, gradients, threads);
     return WB_FINE;
 }
 
-static void fill_recurrent(KernelTable& table) {
-    table.recurrent_forward_f32 = guarded_recurrent_forward<float>;
-    table.recurrent_forward_f64 = guarded_recurrent_forward<double>;
-    table.recurrent_backward_f32 = guarded_recurrent_backward<float>;
-    table.recurrent_backward_f64 = guarded_recurrent_backward<double>;
-}
+}  // namespace wb::WB_ISA

@@ -1,5 +1,12 @@
 // The backward pass of a panel of sequences through time. In each step the gradients of all sums are made first, then
 // every source gathers its gradient from them, and every connection its own.
+#pragma once
+
+#include "recurrent_links.inc.cpp"
+#include "vector_math.inc.cpp"
+#include "transpose.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // The panels of a backward pass.
 template <class T>
@@ -197,3 +204,5 @@ static void backward_stretch(const Stretch<typename Panel::Number>& run, const w
         bias[sum] = total;
     }
 }
+
+}  // namespace wb::WB_ISA

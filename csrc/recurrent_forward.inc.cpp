@@ -1,5 +1,12 @@
 // The forward pass of a panel of sequences through time. A step reads its sources (x of the step, h of the step before)
 // from a panel that stays in the first cache, and writes what it keeps in one stream.
+#pragma once
+
+#include "recurrent_links.inc.cpp"
+#include "vector_math.inc.cpp"
+#include "transpose.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // What is done to a sum before it is kept.
 enum class After { nothing, sigmoid, tanh };
@@ -130,3 +137,5 @@ static void forward_stretch(const Stretch<typename Panel::Number>& run, const Li
         unpack<T, PanelBytes>(c_0, run.samples, hidden, run.rows_of_state(job.c_n), hidden);
     }
 }
+
+}  // namespace wb::WB_ISA

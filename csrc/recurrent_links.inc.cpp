@@ -3,6 +3,12 @@
 // Both kinds of layer have four sums for each hidden unit: i, f, g, o of the LSTM; r, z, the part of n that comes from x
 // and the part that comes from h of the GRU. All four of a unit lie together: sum 4 * unit + gate. Both matrices are
 // joined: the sources are the inputs and, behind them, the hidden units of the step before.
+#pragma once
+
+#include "lane_sums.inc.cpp"
+#include "recurrent_panel.inc.cpp"
+
+namespace wb::WB_ISA {
 
 constexpr int64_t kSums = 4;
 
@@ -21,9 +27,9 @@ struct Matrices {
 
     Matrices(const wb_recurrent& job)
         : hidden(job.n_hidden),
-          ih{job.n_in, (job.kind == WB_GRU ? 3 : 4) * job.n_hidden, job.colptr_ih, job.code_ih,
+          ih{job.n_in, (job.kind == WB_GRU ? 3 : 4) * job.n_hidden, job.colptr_ih, job.packed_rows_ih,
              static_cast<const T*>(job.theta_ih)},
-          hh{job.n_hidden, ih.n_out, job.colptr_hh, job.code_hh, static_cast<const T*>(job.theta_hh)},
+          hh{job.n_hidden, ih.n_out, job.colptr_hh, job.packed_rows_hh, static_cast<const T*>(job.theta_hh)},
           gru(job.kind == WB_GRU) {}
 
     int64_t sources() const { return ih.n_in + hh.n_in; }
@@ -163,3 +169,5 @@ WB_INLINE void gather_links(const Link<typename Panel::Number>* links, int64_t c
         }
     }
 }
+
+}  // namespace wb::WB_ISA

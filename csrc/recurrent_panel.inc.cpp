@@ -1,4 +1,9 @@
 // A panel of sequences: up to 32 floats or 16 doubles side by side, one vector or a few for each feature.
+#pragma once
+
+#include "layer.inc.cpp"
+
+namespace wb::WB_ISA {
 
 template <class T, int PanelBytes_>
 struct SamplePanel {
@@ -57,15 +62,9 @@ WB_INLINE void prefetch_unit(const typename Panel::Number* cell) {
     prefetch<kKept * Panel::PanelBytes>(reinterpret_cast<uintptr_t>(cell) + kUnitsAhead * kKept * Panel::PanelBytes);
 }
 
-// Samples that what is kept has room for: whole panels, the last one as narrow as it may be.
-template <class T>
-static int64_t widest() {
-    return kPanelBytes / static_cast<int64_t>(sizeof(T));
-}
-
 template <class T>
 static Stretch<T> stretch_of(const wb_recurrent& job, int64_t panel) {
-    const int64_t width = widest<T>(), first = panel * width, samples = std::min(width, job.batch - first);
+    const int64_t width = widest_samples<T>, first = panel * width, samples = std::min(width, job.batch - first);
     int64_t longest = job.steps, shortest = job.steps;
     if (job.lengths != nullptr) {
         longest = *std::max_element(job.lengths + first, job.lengths + first + samples);
@@ -81,3 +80,5 @@ template <class T>
 static void clear_rows(T* to, int64_t stride, int64_t features, int64_t row) {
     std::fill(to + row * stride, to + row * stride + features, T(0));
 }
+
+}  // namespace wb::WB_ISA

@@ -1,6 +1,10 @@
 // Which dormant positions are born: sorted ranks for each layer, and how many each layer gets.
+#pragma once
 
-constexpr uint32_t kNoiseStream = 2, kNewbornStream = 3, kNewbornLayerStream = 4, kSignStream = 5;
+#include "random.inc.cpp"
+#include "rewire_task.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // Uniform over all dormant positions of the wiring: ranks through all layers, then taken apart.
 static void draw_uniform(const RewireTask& task, int64_t count, int64_t* born, RewireScratch& scratch) {
@@ -8,7 +12,7 @@ static void draw_uniform(const RewireTask& task, int64_t count, int64_t* born, R
     for (int64_t here : scratch.dormant) dormant += here;
     scratch.ranks.resize(static_cast<size_t>(count));
     int64_t* ranks = scratch.ranks.data();
-    sample_sorted(dormant, count, task.seed, kNewbornStream | static_cast<uint32_t>(task.wiring_index) << 8,
+    sample_sorted(dormant, count, task.seed, uint32_t{WB_STREAM_NEWBORN} | static_cast<uint32_t>(task.wiring_index) << 8,
                   static_cast<uint64_t>(task.step), ranks);
     int64_t at = 0, before = 0;
     for (int64_t i = 0; i < task.layers; ++i) {
@@ -24,7 +28,7 @@ static void draw_uniform(const RewireTask& task, int64_t count, int64_t* born, R
 // The layer of each newborn by the given shares; a layer that is full passes its excess on to the others, which is
 // drawn again with the words that follow.
 static void draw_layers(const RewireTask& task, int64_t count, const int64_t* room, int64_t* born) {
-    WordReader words(task.seed, kNewbornLayerStream | static_cast<uint32_t>(task.wiring_index) << 8,
+    WordReader words(task.seed, uint32_t{WB_STREAM_NEWBORN_LAYER} | static_cast<uint32_t>(task.wiring_index) << 8,
                      static_cast<uint64_t>(task.step));
     const size_t layers = static_cast<size_t>(task.layers);
     std::vector<double> edges(layers);
@@ -57,10 +61,12 @@ static void draw_ranks(const RewireTask& task, int64_t count, int64_t* born, Rew
     scratch.ranks.resize(static_cast<size_t>(count));
     int64_t* ranks = scratch.ranks.data();
     for (int64_t i = 0; i < task.layers; ++i) {
-        const uint32_t stream = kNewbornStream | static_cast<uint32_t>(task.wiring_index) << 8 |
+        const uint32_t stream = uint32_t{WB_STREAM_NEWBORN} | static_cast<uint32_t>(task.wiring_index) << 8 |
                                 static_cast<uint32_t>(i + 1) << 20;
         sample_sorted(scratch.dormant[static_cast<size_t>(i)], born[i], task.seed, stream,
                       static_cast<uint64_t>(task.step), ranks);
         ranks += born[i];
     }
 }
+
+}  // namespace wb::WB_ISA

@@ -5,6 +5,13 @@
 // replaced in a step.
 //
 // By the rank formula, a newborn of rank r stands behind the survivors i with position_i - i <= r.
+#pragma once
+
+#include "layer.inc.cpp"
+#include "rewire_move.inc.cpp"
+#include "rewire_place.inc.cpp"
+
+namespace wb::WB_ISA {
 
 constexpr int64_t kMergeBudget = int64_t{1} << 20;  // above, the scratch would be worth saving
 
@@ -21,21 +28,6 @@ static void count_dead(const RewireTask& task, const int64_t* dead, int64_t n_de
         const int64_t end = task.colptr[layer.first_column + layer.n_in], first = t;
         t = std::lower_bound(dead + t, dead + n_dead, end) - dead;
         died[i] = t - first;
-    }
-}
-
-// The column of each connection of some columns, counted from the first. Whatever a column holds, eight are written
-// at once: most have fewer, the next column overwrites what was too much, and no loop has an end to mispredict. So
-// there must be room for eight more at the end.
-static void write_columns(const int64_t* colptr, int64_t n_in, int32_t* columns) {
-    for (int64_t c = 0; c < n_in; ++c) {
-        const Ints8 column = static_cast<int32_t>(c) - Ints8{};
-        int64_t k = colptr[c] - colptr[0];
-        const int64_t end = colptr[c + 1] - colptr[0];
-        do {
-            store<int32_t, 32>(columns + k, column);
-            k += 8;
-        } while (k < end);
     }
 }
 
@@ -269,3 +261,5 @@ static void rewire_by_merging(const RewireTask& task, const int64_t* dead, int64
     recount_columns(task, dead, n_dead, columns, scratch);
     gather_riders(task, scratch);
 }
+
+}  // namespace wb::WB_ISA

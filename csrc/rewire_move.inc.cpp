@@ -2,6 +2,11 @@
 //
 // A segment moves by the newborns before it less the dead before it. Segments that move left are done from left to
 // right, then those that move right from right to left: a target never covers a segment that has yet to move.
+#pragma once
+
+#include "rewire_task.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // Segments that move, and the newborns' places in the new order.
 static void shift_plan(const int64_t* dead, int64_t n_dead, RewireScratch& scratch) {
@@ -109,3 +114,5 @@ static void move_riders(const RewireTask& task, const int64_t* dead, int64_t n_d
         }
     });
 }
+
+}  // namespace wb::WB_ISA

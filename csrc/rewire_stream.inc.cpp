@@ -6,6 +6,11 @@
 //   3. newborns are marked in the new order, and every array makes room    open_marked
 //
 // The other ways keep up to 120 bytes for each event, which may be more than the wiring itself.
+#pragma once
+
+#include "rewire_merge.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // A large wiring lists its dead and newborns only up to a share of its connections: about two bytes for each.
 static int64_t most_listed(int64_t budget) { return budget <= kMergeBudget ? budget : budget / 64; }
@@ -174,7 +179,7 @@ static int32_t column_of_packed(int64_t packed) { return static_cast<int32_t>(pa
 static void place_among_survivors(const RewireTask& task, const int64_t* born, RewireScratch& scratch) {
     uint64_t* marks = clear_marks(task.budget, scratch);
     int64_t* newborns = scratch.ranks.data();
-    const uint32_t stream = kSignStream | static_cast<uint32_t>(task.wiring_index) << 8;
+    const uint32_t stream = uint32_t{WB_STREAM_SIGN} | static_cast<uint32_t>(task.wiring_index) << 8;
     int64_t positions[8];
     int waiting = 0;
     const auto add_signs_until = [&](int64_t end) {
@@ -267,3 +272,5 @@ static void rewire_by_streaming(const RewireTask& task, int64_t n_dead, int64_t*
         if (task.columns) task.columns[k] = column_of_packed(newborns[t]);
     });
 }
+
+}  // namespace wb::WB_ISA

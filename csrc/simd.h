@@ -1,5 +1,9 @@
-// Portable vectors: GCC and Clang vector extensions, as wide as the instruction set. Included by isa_*.cpp
-// inside wb::<isa>, so every instruction set has its own.
+// Portable vectors: GCC and Clang vector extensions, as wide as the instruction set; every instruction set has its own.
+#pragma once
+
+#include "isa.h"
+
+namespace wb::WB_ISA {
 
 #if defined(__AVX512F__)
 constexpr int kVectorBytes = 64;
@@ -48,6 +52,11 @@ template <class T, int Bytes = kVectorBytes>
 using Vec = typename VecOf<T, Bytes>::Type;
 template <class T, int Bytes = kVectorBytes>
 using BitsVec = Vec<Bits<T>, Bytes>;
+typedef Vec<float, 32> Floats8;
+typedef Vec<int32_t, 32> Ints8;
+typedef Vec<uint32_t, 32> Words8;
+
+WB_INLINE int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 template <class T, int Bytes = kVectorBytes>
 WB_INLINE Vec<T, Bytes> load(const void* from) {
@@ -156,3 +165,17 @@ WB_INLINE void keep_apart(V& product) {
     (void)product;
 #endif
 }
+
+// Bit i: whether values[i] < 0, for eight values.
+template <class T>
+WB_INLINE unsigned negative_bits(const T* values) {
+#if defined(__AVX__)
+    if constexpr (sizeof(T) == 4)
+        return static_cast<unsigned>(__builtin_ia32_movmskps256((Floats8)(load<float, 32>(values) < 0.0f)));
+#endif
+    unsigned bits = 0;
+    for (int i = 0; i < 8; ++i) bits |= static_cast<unsigned>(values[i] < 0) << i;
+    return bits;
+}
+
+}  // namespace wb::WB_ISA

@@ -1,5 +1,13 @@
 // Forward and backward of a run of sparse layers in one call each, for the module path: at small batches a step is
 // mostly the overhead of its calls. One thread; the panels and kernels are those of the fused step.
+#pragma once
+
+#include "fused_input.inc.cpp"
+#include "fused_layer.inc.cpp"
+#include "guard.inc.cpp"
+#include "transpose.inc.cpp"
+
+namespace wb::WB_ISA {
 
 // What a call needs beside its arguments; a thread keeps it. The backward pass most often follows its forward pass on
 // the same thread, and then finds the transposed input and the columns still there: `ticket` says whose they are.
@@ -149,14 +157,14 @@ static int stack_fault(const wb_stack_layer* layers, int64_t n_layers, bool forw
     return WB_FINE;
 }
 
-static int stack_forward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
+static int entry_stack_forward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
                              int64_t batch, float* kept, float* y, int64_t y_stride) {
     if (const int fault = stack_fault(layers, n_layers, true)) return fault;
     Stack(layers, n_layers, x, x_stride, batch, kept, false).forward(y, y_stride);
     return WB_FINE;
 }
 
-static int stack_backward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
+static int entry_stack_backward_f32(const wb_stack_layer* layers, int64_t n_layers, const float* x, int64_t x_stride,
                               int64_t batch, const float* kept, const float* dy, int64_t dy_stride, float* dx,
                               int64_t dx_stride, float* const* gradients) {
     if (const int fault = stack_fault(layers, n_layers, false)) return fault;
@@ -166,7 +174,4 @@ static int stack_backward_f32(const wb_stack_layer* layers, int64_t n_layers, co
     return WB_FINE;
 }
 
-static void fill_stack(KernelTable& table) {
-    table.stack_forward_f32 = stack_forward_f32;
-    table.stack_backward_f32 = stack_backward_f32;
-}
+}  // namespace wb::WB_ISA

@@ -1,4 +1,10 @@
 // A whole step of Algorithm 1 for one wiring: the update, and the rewiring of who died in it.
+#pragma once
+
+#include "rewire.inc.cpp"
+#include "update.inc.cpp"
+
+namespace wb::WB_ISA {
 
 template <class T>
 static int64_t count_active(const T* theta, int64_t from, int64_t to) {
@@ -8,7 +14,7 @@ static int64_t count_active(const T* theta, int64_t from, int64_t to) {
 }
 
 template <class T>
-static int64_t step(const wb_step* task, int threads) {
+static int64_t entry_step(const wb_step* task, int threads) {
     static thread_local Dead dead;
     static thread_local RewireScratch scratch;
     const UpdateArrays<T> arrays{static_cast<T*>(task->theta),   static_cast<const T*>(task->gradient),
@@ -33,7 +39,4 @@ static int64_t step(const wb_step* task, int threads) {
     return dead.count;
 }
 
-static void fill_step(KernelTable& table) {
-    table.step_f32 = step<float>;
-    table.step_f64 = step<double>;
-}
+}  // namespace wb::WB_ISA

@@ -3,65 +3,22 @@
 
 #include "wirebound.h"
 
-// A field has the name and the type of the exported function it stands behind, without the wb_ prefix.
-#define WB_FIELD(name) decltype(&wb_##name) name = nullptr
-
 namespace wb {
 
+// A field has the name and the type of the exported function it stands behind, without the wb_ prefix.
 struct KernelTable {
     const char* isa = nullptr;
-
-    // linear
-    WB_FIELD(linear_forward_f32);
-    WB_FIELD(linear_forward_f64);
-    WB_FIELD(linear_backward_f32);
-    WB_FIELD(linear_backward_f64);
-
-    // conv
-    WB_FIELD(conv_forward_f32);
-    WB_FIELD(conv_forward_f64);
-    WB_FIELD(conv_backward_f32);
-    WB_FIELD(conv_backward_f64);
-
-    // random
-    WB_FIELD(words);
-    WB_FIELD(normals);
-    WB_FIELD(signs);
-    WB_FIELD(sample_sorted);
-
-    // update
-    WB_FIELD(update_f32);
-    WB_FIELD(update_f64);
-    WB_FIELD(dead_f32);
-    WB_FIELD(dead_f64);
-    WB_FIELD(all_finite_f32);
-    WB_FIELD(all_finite_f64);
-
-    // rewire
-    WB_FIELD(rewire);
-    WB_FIELD(wiring_is_good);
-
-    // step
-    WB_FIELD(step_f32);
-    WB_FIELD(step_f64);
-
-    // fused step
-    WB_FIELD(fused_steps_f32);
-
-    // stack
-    WB_FIELD(stack_forward_f32);
-    WB_FIELD(stack_backward_f32);
-
-    // recurrent
-    WB_FIELD(recurrent_forward_f32);
-    WB_FIELD(recurrent_forward_f64);
-    WB_FIELD(recurrent_backward_f32);
-    WB_FIELD(recurrent_backward_f64);
+#define WB_FIELD_library(name)
+#define WB_FIELD_layers(name) decltype(&wb_##name) name = nullptr;
+#define WB_FIELD_training(name) decltype(&wb_##name) name = nullptr;
+#define WB_EACH(unit, result, name, kernel, parameters, arguments) WB_FIELD_##unit(name)
+#include "each_function.h"
+#undef WB_FIELD_library
+#undef WB_FIELD_layers
+#undef WB_FIELD_training
 };
 
 }  // namespace wb
-
-#undef WB_FIELD
 
 // Defined by isa_training.cpp, once per instruction set it is compiled for.
 const wb::KernelTable* wb_table_baseline();

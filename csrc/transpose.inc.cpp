@@ -2,17 +2,54 @@
 //
 // Row strides are often powers of two, and then the rows of a batch compete for the same few cache lines. So a
 // direction touches few rows at a time and moves along them: eight when reading, four when writing.
+#pragma once
+
+#include "simd.h"
+
+namespace wb::WB_ISA {
 
 // Features handled for one group of samples before the next group: their part of the panel stays in the first cache.
 constexpr int64_t kSegment = 64;
 
 // Panel rows are allocated in multiples of this.
 constexpr int64_t kPanelRound = 16;
-WB_INLINE int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 // Bytes of the vectors that suit a panel of PanelBytes per feature.
 template <int PanelBytes>
 constexpr int kStripBytes = PanelBytes < 32 ? PanelBytes : (kVectorBytes < 32 ? kVectorBytes : 32);
+
+// Transposes the square of numbers in every 16 bytes of some vectors, 4 by 4 floats or 2 by 2 doubles; in may be out.
+template <class T, int Bytes>
+WB_INLINE void transpose_squares(const Vec<T, Bytes>* in, Vec<T, Bytes>* out) {
+    using V = Vec<T, Bytes>;
+    const V a = unpack_low<T, Bytes>(in[0], in[1]), c = unpack_high<T, Bytes>(in[0], in[1]);
+    if constexpr (sizeof(T) == 4) {
+        const V b = unpack_low<T, Bytes>(in[2], in[3]), d = unpack_high<T, Bytes>(in[2], in[3]);
+        out[0] = pairs_low<T, Bytes>(a, b);
+        out[1] = pairs_high<T, Bytes>(a, b);
+        out[2] = pairs_low<T, Bytes>(c, d);
+        out[3] = pairs_high<T, Bytes>(c, d);
+    } else {
+        out[0] = a;
+        out[1] = c;
+    }
+}
+
+// Row i of eight becomes lane i.
+WB_INLINE void transpose8(Floats8 rows[8]) {
+    Floats8 squares[8];
+    for (int i = 0; i < 8; i += 4) transpose_squares<float, 32>(rows + i, squares + i);
+    for (int i = 0; i < 4; ++i) {
+        rows[i] = halves_low<float>(squares[i], squares[i + 4]);
+        rows[i + 4] = halves_high<float>(squares[i], squares[i + 4]);
+    }
+}
+
+// The same for four rows; lanes 4 to 7 repeat other values of the block.
+WB_INLINE void transpose4(const Floats8 rows[4], Floats8 columns[8]) {
+    transpose_squares<float, 32>(rows, columns);
+    for (int i = 0; i < 4; ++i) columns[i + 4] = halves_high<float>(columns[i], columns[i]);
+}
 
 // to[j][i] = from[i][j] for i in one vector's lanes and j in 16 bytes of them: shuffles stay within 16 bytes.
 // row(i) is the address of from[i].
@@ -25,17 +62,7 @@ WB_INLINE void transpose_strip(Row&& row, T* to, int64_t to_stride) {
         if constexpr (Bytes == 16) in[i] = load<T, 16>(row(i));
         else in[i] = join<T>(load<T, 16>(row(i)), load<T, 16>(row(i + step)));
     }
-    if constexpr (sizeof(T) == 4) {
-        const V a = unpack_low<T, Bytes>(in[0], in[1]), b = unpack_low<T, Bytes>(in[2], in[3]);
-        const V c = unpack_high<T, Bytes>(in[0], in[1]), d = unpack_high<T, Bytes>(in[2], in[3]);
-        out[0] = pairs_low<T, Bytes>(a, b);
-        out[1] = pairs_high<T, Bytes>(a, b);
-        out[2] = pairs_low<T, Bytes>(c, d);
-        out[3] = pairs_high<T, Bytes>(c, d);
-    } else {
-        out[0] = unpack_low<T, Bytes>(in[0], in[1]);
-        out[1] = unpack_high<T, Bytes>(in[0], in[1]);
-    }
+    transpose_squares<T, Bytes>(in, out);
     for (int j = 0; j < step; ++j) store<T, Bytes>(to + j * to_stride, out[j]);
 }
 
@@ -107,3 +134,5 @@ static void unpack(const T* panel, int64_t samples, int64_t features, T* to, int
         }
     }
 }
+
+}  // namespace wb::WB_ISA

@@ -6,6 +6,12 @@
 //
 // Work is cut at multiples of kUpdateBlock and at the edges of drifts, never elsewhere, so the bits do not depend on
 // the number of threads.
+#pragma once
+
+#include "guard.inc.cpp"
+#include "random.inc.cpp"
+
+namespace wb::WB_ISA {
 
 constexpr int64_t kUpdateBlock = 256;
 
@@ -171,18 +177,6 @@ static Walked<T> walk_block(T* __restrict theta, T shrink, T noise_std, const fl
         result.largest = result.largest > magnitude ? result.largest : magnitude;
     }
     return result;
-}
-
-// Bit i: whether values[i] < 0, for eight values.
-template <class T>
-WB_INLINE unsigned negative_bits(const T* values) {
-#if defined(__AVX__)
-    if constexpr (sizeof(T) == 4)
-        return static_cast<unsigned>(__builtin_ia32_movmskps256((Floats8)(load<float, 32>(values) < 0.0f)));
-#endif
-    unsigned bits = 0;
-    for (int i = 0; i < 8; ++i) bits |= static_cast<unsigned>(values[i] < 0) << i;
-    return bits;
 }
 
 // Who died, in order: all are counted, the first ones listed. Where there are more than `most`, the list ends somewhere
@@ -357,7 +351,7 @@ static bool try_update(const wb_rule& rule, const UpdateArrays<T>& arrays, int64
 }
 
 template <class T>
-static int64_t update(const wb_rule* rule, int64_t n, T* theta, const T* gradient, T* moment1, T* moment2, T* moment2_max,
+static int64_t entry_update(const wb_rule* rule, int64_t n, T* theta, const T* gradient, T* moment1, T* moment2, T* moment2_max,
                       const int32_t* born, const wb_drift_and_noise* drifts, int64_t n_drifts, int64_t* dead, int64_t capacity,
                       int threads) {
     static thread_local Dead found;
@@ -370,7 +364,7 @@ static int64_t update(const wb_rule* rule, int64_t n, T* theta, const T* gradien
 }
 
 template <class T>
-static int64_t dead_indices(const T* theta, int64_t n, int64_t* dead, int64_t capacity) {
+static int64_t entry_dead(const T* theta, int64_t n, int64_t* dead, int64_t capacity) {
     int64_t count = 0;
     for (int64_t k = 0; k < n; ++k) {
         if (!(theta[k] < 0)) continue;
@@ -392,15 +386,8 @@ static bool update_parameter(wb_rule rule, const wb_parameter& parameter, const 
 }
 
 template <class T>
-static int all_finite(const T* values, int64_t n) {
+static int entry_all_finite(const T* values, int64_t n) {
     return largest_magnitude(values, n) < magnitude_of(std::numeric_limits<T>::infinity());
 }
 
-static void fill_update(KernelTable& table) {
-    table.update_f32 = update<float>;
-    table.update_f64 = update<double>;
-    table.dead_f32 = dead_indices<float>;
-    table.dead_f64 = dead_indices<double>;
-    table.all_finite_f32 = all_finite<float>;
-    table.all_finite_f64 = all_finite<double>;
-}
+}  // namespace wb::WB_ISA

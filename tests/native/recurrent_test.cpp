@@ -174,8 +174,8 @@ static void check(Random& random, int64_t batch) {
     task.steps = steps, task.batch = batch, task.n_in = n_in, task.n_hidden = hidden;
     task.lengths = with_lengths ? lengths.data() : nullptr;
     task.connections_ih = static_cast<int64_t>(ih.size()), task.connections_hh = static_cast<int64_t>(hh.size());
-    task.colptr_ih = ih.colptr.data(), task.code_ih = ih.packed_rows.data(), task.theta_ih = ih.theta.data();
-    task.colptr_hh = hh.colptr.data(), task.code_hh = hh.packed_rows.data(), task.theta_hh = hh.theta.data();
+    task.colptr_ih = ih.colptr.data(), task.packed_rows_ih = ih.packed_rows.data(), task.theta_ih = ih.theta.data();
+    task.colptr_hh = hh.colptr.data(), task.packed_rows_hh = hh.packed_rows.data(), task.theta_hh = hh.theta.data();
     if (with_bias) task.bias_ih = b_ih.data(), task.bias_hh = b_hh.data();
     task.x = x.data(), task.x_time = of_x.time, task.x_sample = of_x.sample;
     task.h_0 = h_0.data(), task.c_0 = gru ? nullptr : c_0.data();

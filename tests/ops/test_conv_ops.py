@@ -25,9 +25,9 @@ def compare(layer: wb.SparseConv1d | wb.SparseConv2d, x: torch.Tensor, tolerance
     y.backward(upstream)
     expected.backward(upstream)
     torch.testing.assert_close(mine.grad, theirs.grad, rtol=tolerance, atol=tolerance)
-    wiring, index = layer.wiring, layer.wiring.layer_index(layer.part)
+    wiring, index = layer.wiring, layer.wiring.layer_index(layer.layer_id)
     columns = torch.repeat_interleave(
-        torch.arange(wiring.layers[layer.part].n_in), index.layer_colptr().diff(), output_size=layer.active
+        torch.arange(wiring.layers[layer.layer_id].n_in), index.layer_colptr().diff(), output_size=layer.active
     )
     packed_rows = index.layer_packed_rows()
     at_active = twin.weight.grad.flatten(1)[rows_of(packed_rows), columns] * signs_of(packed_rows, x.dtype)
@@ -149,7 +149,7 @@ def test_all_connections_one_and_none(implementation):
     shapes = [wb.nn.conv.LayerShape("first", 5, 36), wb.nn.conv.LayerShape("second", 5, 36)]
     wiring = wb.Wiring(shapes, [0, 20], dtype=torch.float64)
     for part in (0, 1):
-        compare(wb.SparseConv2d(4, 5, 3, wiring=wiring, part=part), x, 1e-11)
+        compare(wb.SparseConv2d(4, 5, 3, wiring=wiring, layer_id=part), x, 1e-11)
 
 
 def test_empty_batch(implementation):
@@ -166,11 +166,12 @@ def test_only_what_is_asked_for(implementation):
     layer = wb.SparseConv2d(3, 4, 3, connectivity=0.5, dtype=torch.float64)
     x, dy = torch.randn(5, 3, 6, 6, dtype=torch.float64), torch.randn(5, 4, 4, 4, dtype=torch.float64)
     arguments = (x, dy, layer.wiring.theta.detach(), layer.wiring.layer_index(0), layer.window)
-    dx, dtheta = ops.conv2d_backward(*arguments, True, True)
-    only_dx, nothing = ops.conv2d_backward(*arguments, True, False)
+    backend = ops.backend_of(arguments[2])
+    dx, dtheta = backend.conv2d_backward(*arguments, True, True)
+    only_dx, nothing = backend.conv2d_backward(*arguments, True, False)
     assert nothing is None
     torch.testing.assert_close(only_dx, dx)
-    nothing, only_dtheta = ops.conv2d_backward(*arguments, False, True)
+    nothing, only_dtheta = backend.conv2d_backward(*arguments, False, True)
     assert nothing is None
     torch.testing.assert_close(only_dtheta, dtheta)
 

@@ -1,4 +1,4 @@
-"""``ops.step_``: update and rewiring in one, on both implementations."""
+"""``step_``: update and rewiring in one, on both implementations."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ def _state(kind, like):
     return State(momentum=first) if kind is RuleKind.SGD else NO_STATE
 
 
-def _riders(state, step):
+def _carried(state, step):
     found = [(t, 0.0) for t in (state.momentum, state.exp_avg, state.exp_avg_sq) if t is not None]
     return [*found, (state.born, step)] if state.born is not None else found
 
@@ -44,26 +44,26 @@ def test_it_is_the_update_and_then_the_rewiring(implementation, kind, dtype, sha
         versions = one.theta._version
         before = one.changing()
         states = [dataclasses.replace(state, clock=step) for state in states]
-        born, died, active = ops.step_(
-            one.geometry, one.colptr, one.packed_rows, one.theta, grad, rule, states[0], drifts, _riders(states[0], step),
-            one.seed, one.index, step, shares, clamp=clamp,
-        )  # fmt: skip
-        one.changed(before, born, died)
+        backend = ops.backend_of(one.theta)
+        born, died, active = backend.step_(
+            one, one.theta, grad, rule, states[0], drifts, _carried(states[0], step), step, shares, clamp=clamp
+        )
+        born, died = one.changed(before, born, died)
         assert one.theta._version > versions
-        assert active == one.layer_places
-        dead = ops.update_(
+        assert ops.numbers(active) == one.layer_places
+        dead = backend.update_(
             two.theta.detach(), grad, rule, states[1], drifts, two.seed, stream_of(Stream.NOISE, two.index), step,
             sign_bound=True, clamp=clamp,
         )  # fmt: skip
         expected = ([0, 0], [0, 0])
         if len(dead):
-            expected = two.rewire_(dead, _riders(states[1], step), step, shares)
+            expected = two.rewire_(dead, _carried(states[1], step), step, shares)
         assert (born, died) == expected
         assert sum(born) == len(dead)
         assert not (clamp and sum(born))
         for a, b in zip([one.theta, one.packed_rows, one.colptr], [two.theta, two.packed_rows, two.colptr], strict=True):
             assert torch.equal(a, b)
-        for (a, _), (b, _) in zip(_riders(states[0], step), _riders(states[1], step), strict=True):
+        for (a, _), (b, _) in zip(_carried(states[0], step), _carried(states[1], step), strict=True):
             assert torch.equal(a, b)
         assert one.bounds == two.bounds
         one.check()
@@ -77,10 +77,10 @@ def test_it_notices_tensors_that_have_moved(implementation):
         grad = torch.full((90,), 0.1)
         for wiring in (one, two):
             before = wiring.changing()
-            born, died, _ = ops.step_(
-                wiring.geometry, wiring.colptr, wiring.packed_rows, wiring.theta, grad, Rule(RuleKind.SGD, lr=0.05), NO_STATE,
-                [DriftAndNoise(0, 90, 0.01, 0.0)], [], wiring.seed, wiring.index, step, None, clamp=False,
-            )  # fmt: skip
+            rule, drifts = Rule(RuleKind.SGD, lr=0.05), [DriftAndNoise(0, 90, 0.01, 0.0)]
+            born, died, _ = ops.backend_of(wiring.theta).step_(
+                wiring, wiring.theta, grad, rule, NO_STATE, drifts, [], step, None, clamp=False
+            )
             wiring.changed(before, born, died)
         # The first wiring's memory is given away and taken anew, as .to() does it.
         one.theta.data = one.theta.data.clone()
@@ -96,9 +96,9 @@ def test_a_step_that_cannot_be_taken_leaves_everything_as_it_was(implementation)
     grad = torch.zeros(90)
     grad[5] = torch.nan
     with pytest.raises(FloatingPointError, match="step 4 was not taken"):
-        ops.step_(
-            wiring.geometry, wiring.colptr, wiring.packed_rows, wiring.theta, grad, Rule(RuleKind.SGD, lr=0.05), NO_STATE,
-            [DriftAndNoise(0, 90, 1.0, 0.0)], [], wiring.seed, wiring.index, 4, None, clamp=False,
+        ops.backend_of(wiring.theta).step_(
+            wiring, wiring.theta, grad, Rule(RuleKind.SGD, lr=0.05), NO_STATE,
+            [DriftAndNoise(0, 90, 1.0, 0.0)], [], 4, None, clamp=False,
         )  # fmt: skip
     assert torch.equal(wiring.packed_rows, packed_rows)
     assert torch.equal(wiring.theta, theta)

@@ -20,7 +20,7 @@ def _theta(dtype=torch.float32):
 def _update(theta, grad, rule, state=None, drifts=(), step=1, **options):
     options = {"sign_bound": True, "clamp": False, **options}
     state = dataclasses.replace(state or State(), clock=step)
-    return ops.update_(theta, grad, rule, state, list(drifts), 3, 2, step, **options)
+    return ops.backend_of(theta).update_(theta, grad, rule, state, list(drifts), 3, 2, step, **options)
 
 
 def test_drift_alone(implementation):

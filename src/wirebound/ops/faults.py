@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from torch import Tensor
+
 FINE, NOT_FINITE, NO_MEMORY, BAD_INDEX, DORMANT = 0, -1, -2, -3, -4
 
 
@@ -20,9 +22,7 @@ def raise_fault(status: int) -> NoReturn:
     if status == NO_MEMORY:
         raise MemoryError("a kernel of wirebound found no memory: take a smaller batch, or fewer threads")
     if status == BAD_INDEX:
-        raise WiringError(
-            "the positions of a layer were overwritten and are no valid wiring any more: load a checkpoint, or sparsify again"
-        )
+        raise WiringError("the positions of a layer were overwritten: load a checkpoint, or sparsify again")
     if status == DORMANT:
         raise DormantThetaError("a connection has θ < 0")
     raise WiringError(f"a kernel of wirebound returned {status}")
@@ -34,3 +34,9 @@ def not_finite(step: int) -> FloatingPointError:
         f"step {step} was not taken: the gradient of a connection or its θ is not finite, or would not be afterwards; "
         "lower the learning rate, clip gradients, or leave the step out"
     )
+
+
+def require_active(theta: Tensor, bound: bool) -> None:
+    """What the kernels look for by themselves: no θ on the CPU that is bound to its sign is below 0."""
+    if bound and theta.is_cpu and bool((theta < 0).any()):
+        raise_fault(DORMANT)

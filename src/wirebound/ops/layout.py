@@ -61,12 +61,9 @@ def pack(rows: Tensor, negative: Tensor) -> Tensor:
 
 
 def for_connections(of_columns: Tensor, colptr: Tensor, connections: int) -> Tensor:
-    """For each connection what its column has in ``of_columns``.
-
-    torch trusts the counts of ``repeat_interleave`` and writes wherever they say, so pointers that somebody has
-    overwritten are looked for here; asking a graphics card would wait for it.
-    """
+    """For each connection what its column has in ``of_columns``."""
     counts = colptr[1:] - colptr[:-1]
+    # torch writes wherever the counts say, so overwritten pointers are found here; asking a graphics card would wait.
     if counts.is_cpu and (bool((counts < 0).any()) or int(counts.sum()) != connections or bool((counts > connections).any())):
         raise_fault(BAD_INDEX)
     return torch.repeat_interleave(of_columns, counts, output_size=connections)
@@ -116,21 +113,18 @@ class Geometry:
 
     def column_base(self, device: torch.device) -> Tensor:
         """The position at which each column starts, int64, one for each column of all layers."""
-        parts = [
-            start + rows * torch.arange(columns, device=device)
-            for start, rows, columns in zip(self.position_start, self.n_out, self.n_in, strict=False)
-        ]
+        layers = zip(self.position_start, self.n_out, self.n_in, strict=False)
+        parts = [start + rows * torch.arange(columns, device=device) for start, rows, columns in layers]
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64, device=device)
 
     def locate(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Column (among all columns) and row of each position."""
-        starts = torch.tensor(self.position_start[:-1], dtype=torch.int64, device=positions.device)
-        layer = torch.searchsorted(starts, positions, right=True) - 1
+        numbers = [self.position_start[:-1], self.n_out, self.column_start[:-1]]
+        starts, heights, first = torch.tensor(numbers, dtype=torch.int64, device=positions.device)
         # An empty layer starts where the next one does; searchsorted(right) already steps over it.
-        heights = torch.tensor(self.n_out, dtype=torch.int64, device=positions.device)[layer]
-        first = torch.tensor(self.column_start[:-1], dtype=torch.int64, device=positions.device)[layer]
+        layer = torch.searchsorted(starts, positions, right=True) - 1
         local = positions - starts[layer]
-        return first + local // heights, local % heights
+        return first[layer] + local // heights[layer], local % heights[layer]
 
     def positions(self, packed_rows: Tensor, colptr: Tensor) -> Tensor:
         """The position of each connection, int64, sorted because the connections are."""

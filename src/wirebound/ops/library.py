@@ -18,65 +18,47 @@ PATH = Path(__file__).resolve().parent.parent / "_native" / "libwirebound.so"
 INT, UINT, LONG, ULONG = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64
 POINTER, TEXT = ctypes.c_void_p, ctypes.c_char_p
 
-# A layer, as the kernels see it: connections, colptr, packed_rows, theta.
-LAYER = [LONG, POINTER, POINTER, POINTER]
-# An activation: address, stride between samples.
-ROWS = [POINTER, LONG]
-
-# name: (result, arguments), in the order of csrc/wirebound.h. "{}" stands for f32 and f64.
-PROTOTYPES: dict[str, tuple[object, list[object]]] = {
-    # library
-    "wb_abi_version": (INT, []),
-    "wb_isa": (TEXT, []),
-    # linear: x, y, batch, n_in, n_out, layer, bound, bias, threads / x, dy, dx, dtheta, batch, n_in, n_out, layer, threads
-    "wb_linear_forward_{}": (INT, [*ROWS, *ROWS, LONG, LONG, LONG, *LAYER, INT, POINTER, INT]),
-    "wb_linear_backward_{}": (INT, [*ROWS, *ROWS, *ROWS, POINTER, LONG, LONG, LONG, *LAYER, INT]),
-    # conv: shape, x, y, layer, bound, bias, threads / shape, x, dy, dx, dtheta, layer, threads
-    "wb_conv_forward_{}": (INT, [*[POINTER] * 3, *LAYER, INT, POINTER, INT]),
-    "wb_conv_backward_{}": (INT, [*[POINTER] * 5, *LAYER, INT]),
-    # random: seed, stream, step, ...
-    "wb_words": (None, [ULONG, UINT, ULONG, LONG, POINTER]),
-    "wb_normals": (None, [ULONG, UINT, ULONG, LONG, LONG, POINTER]),
-    "wb_signs": (None, [ULONG, UINT, POINTER, LONG, POINTER]),
-    "wb_sample_sorted": (INT, [LONG, LONG, ULONG, UINT, ULONG, POINTER]),
-    # update: rule, n, theta, gradient, moments (2), moment2_max, born, drifts, n_drifts, dead, capacity, threads
-    "wb_update_{}": (LONG, [POINTER, LONG, *[POINTER] * 7, LONG, POINTER, LONG, INT]),
-    "wb_dead_{}": (LONG, [POINTER, LONG, POINTER, LONG]),
-    "wb_all_finite_{}": (INT, [POINTER, LONG]),
-    # rewire: budget, layers, n_in, n_out, colptr, packed_rows, carried, n, dead, n, seed, index, step, shares, born, died, threads
-    "wb_rewire": (
-        LONG,
-        [LONG, LONG, *[POINTER] * 5, LONG, POINTER, LONG, ULONG, INT, LONG, *[POINTER] * 3, INT],
-    ),
-    "wb_wiring_is_good": (INT, [LONG, LONG, *[POINTER] * 4]),
-    # step: task, threads
-    "wb_step_{}": (LONG, [POINTER, INT]),
-    # fused step: run, status
-    "wb_fused_steps_f32": (LONG, [POINTER, POINTER]),
-    # stack: layers, n, x, batch, kept, y / layers, n, x, batch, kept, dy, dx, gradients
-    "wb_stack_forward_f32": (INT, [POINTER, LONG, *ROWS, LONG, POINTER, *ROWS]),
-    "wb_stack_backward_f32": (INT, [POINTER, LONG, *ROWS, LONG, POINTER, *ROWS, *ROWS, POINTER]),
-    # recurrent: task, threads / task, gradients, threads
-    "wb_recurrent_forward_{}": (INT, [POINTER, INT]),
-    "wb_recurrent_backward_{}": (INT, [POINTER, POINTER, INT]),
+# The functions of csrc/kernels.def, which says what they do: name (a star stands for f32 and f64), result, arguments.
+_LETTERS = {"i": INT, "u": UINT, "l": LONG, "U": ULONG, "p": POINTER, "t": TEXT, "-": None}
+_TABLE = """
+    wb_abi_version          i
+    wb_isa                  t
+    wb_linear_forward_*     i  p l p l l l l l p p p i p i
+    wb_linear_backward_*    i  p l p l p l p l l l l p p p i
+    wb_conv_forward_*       i  p p p l p p p i p i
+    wb_conv_backward_*      i  p p p p p l p p p i
+    wb_words                -  U u U l p
+    wb_normals              -  U u U l l p
+    wb_signs                -  U u p l p
+    wb_sample_sorted        i  l l U u U p
+    wb_update_*             l  p l p p p p p p p l p l i
+    wb_dead_*               l  p l p l
+    wb_all_finite_*         i  p l
+    wb_rewire               l  l l p p p p p l p l U i l p p p i
+    wb_wiring_is_good       i  l l p p p p
+    wb_step_*               l  p i
+    wb_fused_steps_f32      l  p p
+    wb_stack_forward_f32    i  p l p l l p p l
+    wb_stack_backward_f32   i  p l p l l p p l p l p
+    wb_recurrent_forward_*  i  p i
+    wb_recurrent_backward_* i  p p i
+"""
+PROTOTYPES = {
+    name: (_LETTERS[result], [_LETTERS[letter] for letter in arguments])
+    for name, result, *arguments in map(str.split, _TABLE.strip().splitlines())
 }
 
 
 def _declare(library: ctypes.CDLL) -> None:
     """Gives every function of the table its types; a missing one is an AttributeError."""
     for pattern, (result, arguments) in PROTOTYPES.items():
-        names = [pattern.format(kind) for kind in ("f32", "f64")] if "{}" in pattern else [pattern]
-        for name in names:
+        for name in {pattern.replace("*", precision) for precision in ("f32", "f64")}:
             function = getattr(library, name)
-            function.restype = result
-            function.argtypes = arguments
+            function.restype, function.argtypes = result, arguments
 
 
 def _missed(reason: str, advice: str) -> str:
-    """Without the library everything would be slow without a word, and pip hides what the build said: say so once.
-
-    Who wants plain torch sets WIREBOUND_NATIVE=0 and is not told; it is a RuntimeWarning, so filters apply too.
-    """
+    """Without the library everything would be slow without a word, and pip hides what the build said: say so once."""
     warnings.warn(
         f"the native kernels of wirebound {reason}, so plain torch operations do their work, many times slower: {advice}; "
         "WIREBOUND_NATIVE=0 asks for plain torch, without this warning",
@@ -84,10 +66,6 @@ def _missed(reason: str, advice: str) -> str:
         stacklevel=2,
     )
     return f"{reason}: {advice}"
-
-
-def _failed(error: str) -> str:
-    return _missed(f"failed to load: {error}", "reinstall wirebound")
 
 
 @functools.cache
@@ -102,10 +80,11 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
         library = ctypes.CDLL(str(PATH))
         _declare(library)
     except (OSError, AttributeError) as error:
-        return None, _failed(str(error))
+        return None, _missed(f"failed to load: {error}", "reinstall wirebound")
     found = library.wb_abi_version()
     if found != ABI_VERSION:
-        return None, _failed(f"interface version (={found}) must be {ABI_VERSION}")
+        why = f"failed to load: interface version (={found}) must be {ABI_VERSION}"
+        return None, _missed(why, "reinstall wirebound")
     return library, ""
 
 

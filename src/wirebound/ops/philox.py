@@ -2,7 +2,7 @@
 
 Counter-based, so that a number depends on nothing but its name: every device, thread count and torch version draws
 the same, the fused path draws what the module path draws, and a checkpoint needs no generator state beside the seed
-and the step. This file is the pure-torch version; ``csrc/random.h`` is the same in C++.
+and the step. This file is the pure-torch version; ``csrc/random.inc.cpp`` is the same in C++.
 """
 
 from __future__ import annotations
@@ -70,25 +70,16 @@ def philox_block(c0: int, c1: int, c2: int, c3: int, seed: int) -> tuple[int, in
     return c0, c1, c2, c3
 
 
-def _blocks(seed: int, stream: int, step: int, first: int, count: int, device: torch.device) -> Tensor:
-    """Blocks first .. first + count of a stream: int64[count, 4]."""
-    block = torch.arange(first, first + count, device=device)
+def words(seed: int, stream: int, step: int, count: int, device: torch.device, first: int = 0) -> Tensor:
+    """``count`` 32-bit words from word ``first`` (a multiple of 4), as int64: four of each block."""
+    block = torch.arange(first // 4, (first + count + 3) // 4, device=device)
     same = torch.zeros_like(block)
     outputs = philox(block, same + (step & MASK), same + (step >> 32), same + stream, seed)
-    return torch.stack(outputs, dim=1)
+    return torch.stack(outputs, dim=1).view(-1)[:count]
 
 
-def words(seed: int, stream: int, step: int, count: int, device: torch.device, first: int = 0) -> Tensor:
-    """``count`` 32-bit words from word ``first`` (a multiple of 4), as int64."""
-    blocks = _blocks(seed, stream, step, first // 4, (count + 3) // 4, device)
-    return blocks.reshape(-1)[:count]
-
-
-def integers_below(
-    n: int, seed: int, stream: int, step: int, count: int, device: torch.device, first: int = 0
-) -> Tensor:
-    """``count`` integers of [0, n) from number ``first`` (even) of a stream: 63 random bits modulo n, so no number is
-    favoured by more than n / 2^63."""
+def integers_below(n: int, seed: int, stream: int, step: int, count: int, device: torch.device, first: int = 0) -> Tensor:
+    """``count`` integers of [0, n) from number ``first`` (even) of a stream: 63 random bits modulo n."""
     w = words(seed, stream, step, 2 * count, device, first=2 * first).view(-1, 2)
     u63 = ((w[:, 1] << 32 | w[:, 0]) >> 1) & 0x7FFFFFFFFFFFFFFF
     return u63 % n
@@ -100,7 +91,7 @@ def normals(seed: int, stream: int, step: int, count: int, device: torch.device,
     parts = []
     for group in range(group_from, group_to, _CHUNK_BLOCKS // _LANES):
         groups = min(_CHUNK_BLOCKS // _LANES, group_to - group)
-        w = _blocks(seed, stream, step, group * _LANES, groups * _LANES, device).view(groups, _LANES, 4)
+        w = words(seed, stream, step, 32 * groups, device, first=32 * group).view(groups, _LANES, 4)
         u = (w >> 8).to(torch.float32)
         radius = torch.sqrt(-2.0 * torch.log((u[..., 0::2] + 0.5) * 2.0**-24))
         angle = u[..., 1::2] * (2.0 * math.pi * 2.0**-24)
@@ -120,12 +111,6 @@ def negative_signs(positions: Tensor, seed: int, wiring_index: int) -> Tensor:
     return (out & 1).to(torch.bool)
 
 
-def complement(chosen: Tensor, n: int) -> Tensor:
-    """The numbers of [0, n) that are not in the sorted ``chosen``, sorted."""
-    ranks = torch.arange(n - chosen.numel(), device=chosen.device)
-    return dormant_at(ranks, chosen)
-
-
 def dormant_at(ranks: Tensor, active: Tensor) -> Tensor:
     """The positions that stand at ``ranks`` among those that are not in the sorted ``active``.
 
@@ -135,12 +120,17 @@ def dormant_at(ranks: Tensor, active: Tensor) -> Tensor:
     return ranks + torch.searchsorted(before, ranks, right=True)
 
 
-def sample_sorted(n: int, k: int, seed: int, stream: int, step: int, device: torch.device) -> Tensor:
-    """k distinct numbers of [0, n), every subset equally likely, sorted; O(k) memory."""
+def require_sample(n: int, k: int) -> None:
     if not 0 <= k <= n:
         raise ValueError(f"k (={k}) must be in [0, n (={n})]")
+
+
+def sample_sorted(n: int, k: int, seed: int, stream: int, step: int, device: torch.device) -> Tensor:
+    """k distinct numbers of [0, n), every subset equally likely, sorted; O(k) memory."""
+    require_sample(n, k)
     if 2 * k > n:
-        return complement(sample_sorted(n, n - k, seed, stream, step, device), n)
+        others = sample_sorted(n, n - k, seed, stream, step, device)
+        return dormant_at(torch.arange(k, device=device), others)
     if k == 0:
         return torch.empty(0, dtype=torch.int64, device=device)
     expected = -n * math.log1p(-k / n)  # draws until k distinct ones are met
@@ -158,3 +148,41 @@ def sample_sorted(n: int, k: int, seed: int, stream: int, step: int, device: tor
     new[order[is_first]] = True
     kept = new & (new.cumsum(0) <= k)
     return values[kept[order]]
+
+
+def uniform(seed: int, stream: int, step: int) -> float:
+    """A number of [0, 1) with 53 random bits, the first of a stream: for decisions that are taken once in a step."""
+    low, high, _, _ = philox_block(0, step & MASK, step >> 32 & MASK, stream, seed)
+    return ((high << 32 | low) >> 11) * 2.0**-53
+
+
+def binomial(n: int, p: float, u: float) -> int:
+    """The number of successes in ``n`` trials of probability ``p``, as a function of a uniform ``u``.
+
+    Values are subtracted from u in the order of their distance from the mode, which takes O(√(np)) of them and never
+    a probability too small for a float.
+    """
+    if n <= 0 or p <= 0:
+        return 0
+    if p >= 1:
+        return n
+    mode = min(n, math.floor((n + 1) * p))
+    log_mass = math.lgamma(n + 1) - math.lgamma(mode + 1) - math.lgamma(n - mode + 1)
+    mass = math.exp(log_mass + mode * math.log(p) + (n - mode) * math.log1p(-p))
+    below, above, odds = mode, mode, p / (1 - p)
+    mass_below = mass_above = mass
+    u -= mass
+    while u >= 0 and (mass_below > 0 or mass_above > 0):
+        mass_below *= below / ((n - below + 1) * odds)  # mass of below - 1; 0 once below is 0
+        if below > 0:
+            below -= 1
+            if u < mass_below:
+                return below
+            u -= mass_below
+        mass_above *= (n - above) * odds / (above + 1)
+        if above < n:
+            above += 1
+            if u < mass_above:
+                return above
+            u -= mass_above
+    return mode  # here by rounding alone, where all the mass is used up

@@ -1,12 +1,15 @@
-"""What the update of a step needs to know: the optimiser's rule as numbers, and its state as tensors."""
+"""What a step needs to know: the optimiser's rule as numbers, its state as tensors, the wiring as arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
+
+from wirebound.ops.layout import Geometry
 
 
 class RuleKind(IntEnum):
@@ -50,12 +53,21 @@ class State:
 NO_STATE = State()
 
 
+Carried = Sequence[tuple[Tensor, float]]  # arrays of K elements that move with their connections, and a newborn's value
+Counts = Sequence[int] | Tensor  # one for each layer, wherever the backend has them
+
+
+def numbers(counts: Counts) -> list[int]:
+    """Counts as plain numbers; those of another device are waited for."""
+    return counts.tolist() if isinstance(counts, Tensor) else list(counts)
+
+
 class StepCounts(NamedTuple):
     """What a step did to each layer."""
 
-    born: list[int]
-    died: list[int]
-    active: list[int]  # θ >= 0 afterwards, counted
+    born: Counts
+    died: Counts
+    active: Counts  # θ >= 0 afterwards, counted
 
 
 class DriftAndNoise(NamedTuple):
@@ -75,5 +87,18 @@ class DriftAndNoise(NamedTuple):
 
     @property
     def has_rates(self) -> bool:
-        """Whether anything here differs from the rule."""
         return self.frozen or self.lr_factor != 1 or self.decay_factor != 1
+
+
+class WiringArrays(Protocol):
+    """What ops read of a wiring: its matrices, its index, and the name of its random numbers."""
+
+    geometry: Geometry
+    colptr: Tensor
+    packed_rows: Tensor
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def index(self) -> int: ...

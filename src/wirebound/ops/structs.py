@@ -1,255 +1,122 @@
-"""The structs of ``csrc/wirebound.h`` as ctypes sees them, field by field in the same order."""
+"""The structs of ``csrc/wirebound.h`` as ctypes sees them: the same fields in the same order."""
 
 from __future__ import annotations
 
-from ctypes import Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+import ctypes
+from ctypes import Structure
+from typing import Any
+
+_TYPES: dict[str, Any] = {
+    "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "int64": ctypes.c_int64, "uint64": ctypes.c_uint64,
+    "float": ctypes.c_float, "double": ctypes.c_double, "pointer": ctypes.c_void_p, "pair": ctypes.c_int64 * 2,
+}  # fmt: skip
+
+
+def _fields(*rows: str, **more: Any) -> list[tuple[str, Any]]:
+    """Fields from rows of a type and the names that have it."""
+    types = {**_TYPES, **more}
+    return [(name, types[kind]) for kind, names in (row.split(": ") for row in rows) for name in names.split()]
 
 
 class Rule(Structure):
-    """wb_rule: the optimiser's rule as numbers."""
+    """The optimiser's rule as numbers."""
 
-    _fields_ = (
-        ("kind", c_int32),
-        ("nesterov", c_int32),
-        ("fresh", c_int32),
-        ("decoupled", c_int32),
-        ("maximize", c_int32),
-        ("bound", c_int32),
-        ("clamp", c_int32),
-        ("stream", c_uint32),
-        ("seed", c_uint64),
-        ("step", c_int64),
-        ("clock", c_int64),
-        ("lr", c_double),
-        ("momentum", c_double),
-        ("dampening", c_double),
-        ("weight_decay", c_double),
-        ("beta1", c_double),
-        ("beta2", c_double),
-        ("eps", c_double),
-    )
+    _fields_ = _fields(
+        "int32: kind nesterov fresh decoupled maximize bound clamp", "uint32: stream", "uint64: seed",
+        "int64: step clock", "double: lr momentum dampening weight_decay beta1 beta2 eps",
+    )  # fmt: skip
 
 
 class DriftAndNoise(Structure):
-    """wb_drift_and_noise: shrink and noise of connections first .. last, and their part of the rates."""
+    """Shrink and noise of connections first .. last, and their part of the rates."""
 
-    _fields_ = (
-        ("first", c_int64),
-        ("last", c_int64),
-        ("shrink", c_double),
-        ("noise_std", c_double),
-        ("lr_factor", c_double),
-        ("decay_factor", c_double),
-        ("frozen", c_int32),
-    )
+    _fields_ = _fields("int64: first last", "double: shrink noise_std lr_factor decay_factor", "int32: frozen")
 
 
 class Carried(Structure):
-    """wb_carried: an array that moves with its connections, and the bits that a newborn has there."""
+    """An array that moves with its connections, and the bits that a newborn has there."""
 
-    _fields_ = (("data", c_void_p), ("size", c_int64), ("fill", c_int64))
+    _fields_ = _fields("pointer: data", "int64: size fill")
 
 
 class Step(Structure):
-    """wb_step: a whole step of one wiring."""
+    """A whole step of one wiring."""
 
-    _fields_ = (
-        ("rule", Rule),
-        ("budget", c_int64),
-        ("layers", c_int64),
-        ("n_in", c_void_p),
-        ("n_out", c_void_p),
-        ("colptr", c_void_p),
-        ("packed_rows", c_void_p),
-        ("theta", c_void_p),
-        ("gradient", c_void_p),
-        ("moment1", c_void_p),
-        ("moment2", c_void_p),
-        ("moment2_max", c_void_p),
-        ("birth", c_void_p),
-        ("drifts", c_void_p),
-        ("n_drifts", c_int64),
-        ("carried", c_void_p),
-        ("n_carried", c_int64),
-        ("shares", c_void_p),
-        ("born", c_void_p),
-        ("died", c_void_p),
-        ("active", c_void_p),
-        ("wiring_index", c_int32),
-    )
+    _fields_ = _fields(
+        "rule: rule", "int64: budget layers",
+        "pointer: n_in n_out colptr packed_rows theta gradient moment1 moment2 moment2_max birth drifts",
+        "int64: n_drifts", "pointer: carried", "int64: n_carried", "pointer: shares born died active",
+        "int32: wiring_index", rule=Rule,
+    )  # fmt: skip
 
 
 class Parameter(Structure):
-    """wb_parameter: a dense parameter and its optimiser state."""
+    """A dense parameter and its optimiser state."""
 
-    _fields_ = (
-        ("data", c_void_p),
-        ("moment1", c_void_p),
-        ("moment2", c_void_p),
-        ("moment2_max", c_void_p),
-        ("weight_decay", c_double),
-        ("step", c_int64),
-    )
+    _fields_ = _fields("pointer: data moment1 moment2 moment2_max", "double: weight_decay", "int64: step")
 
 
 class FusedLayer(Structure):
-    """wb_fused_layer: one layer of a stack."""
+    """One layer of a stack that is trained in one call."""
 
-    _fields_ = (
-        ("n_in", c_int64),
-        ("n_out", c_int64),
-        ("activation", c_int32),
-        ("wiring", c_int32),
-        ("part", c_int64),
-        ("weight", Parameter),
-        ("bias", Parameter),
-    )
+    _fields_ = _fields(
+        "int64: n_in n_out", "int32: activation wiring", "int64: layer_id", "parameter: weight bias",
+        parameter=Parameter,
+    )  # fmt: skip
 
 
 class FusedWiring(Structure):
-    """wb_fused_wiring: a wiring, its optimiser state, and how it drifts and rewires."""
+    """A wiring, its optimiser state, and how it drifts and rewires."""
 
-    _fields_ = (
-        ("budget", c_int64),
-        ("layers", c_int64),
-        ("n_in", c_void_p),
-        ("n_out", c_void_p),
-        ("colptr", c_void_p),
-        ("packed_rows", c_void_p),
-        ("theta", c_void_p),
-        ("moment1", c_void_p),
-        ("moment2", c_void_p),
-        ("moment2_max", c_void_p),
-        ("born", c_void_p),
-        ("shares", c_void_p),
-        ("shrink", c_void_p),
-        ("noise_std", c_void_p),
-        ("drift_stride", c_int64),
-        ("rewire_every", c_int64),
-        ("weight_decay", c_double),
-        ("clock", c_int64),
-        ("seed", c_uint64),
-        ("index", c_int32),
-        ("bound", c_int32),
-    )
+    _fields_ = _fields(
+        "int64: budget layers",
+        "pointer: n_in n_out colptr packed_rows theta moment1 moment2 moment2_max born shares shrink noise_std",
+        "int64: drift_stride rewire_every", "double: weight_decay", "int64: clock", "uint64: seed",
+        "int32: index bound",
+    )  # fmt: skip
 
 
 class FusedRun(Structure):
-    """wb_fused_run: some steps in a row."""
+    """Some steps in a row."""
 
-    _fields_ = (
-        ("steps", c_int64),
-        ("first_step", c_int64),
-        ("n_layers", c_int64),
-        ("n_wirings", c_int64),
-        ("layers", c_void_p),
-        ("wirings", c_void_p),
-        ("rule", Rule),
-        ("lr", c_void_p),
-        ("x", c_void_p),
-        ("x_stride", c_int64),
-        ("x_is_bytes", c_int32),
-        ("loss_kind", c_int32),
-        ("scale", c_float),
-        ("shift", c_float),
-        ("labels", c_void_p),
-        ("targets", c_void_p),
-        ("target_stride", c_int64),
-        ("order", c_void_p),
-        ("batch", c_void_p),
-        ("loss", c_void_p),
-        ("born", c_void_p),
-        ("born_stride", c_int64),
-    )
+    _fields_ = _fields(
+        "int64: steps first_step n_layers n_wirings", "pointer: layers wirings", "rule: rule", "pointer: lr x",
+        "int64: x_stride", "int32: x_is_bytes loss_kind", "float: scale shift", "pointer: labels targets",
+        "int64: target_stride", "pointer: order batch loss born", "int64: born_stride", rule=Rule,
+    )  # fmt: skip
 
 
 class StackLayer(Structure):
-    """wb_stack_layer: a sparse layer and the function behind it."""
+    """A sparse layer and the function behind it."""
 
-    _fields_ = (
-        ("n_in", c_int64),
-        ("n_out", c_int64),
-        ("budget", c_int64),
-        ("colptr", c_void_p),
-        ("packed_rows", c_void_p),
-        ("theta", c_void_p),
-        ("bias", c_void_p),
-        ("activation", c_int32),
-        ("bound", c_int32),
-    )
+    _fields_ = _fields(
+        "int64: n_in n_out budget", "pointer: colptr packed_rows theta bias", "int32: activation bound",
+    )  # fmt: skip
 
 
 class Conv(Structure):
-    """wb_conv: a convolution of inputs of a certain size; pairs are height, width."""
+    """A convolution of inputs of a certain size; pairs are height, width."""
 
-    _fields_ = (
-        ("batch", c_int64),
-        ("in_channels", c_int64),
-        ("out_channels", c_int64),
-        ("groups", c_int64),
-        ("in_size", c_int64 * 2),
-        ("out_size", c_int64 * 2),
-        ("kernel", c_int64 * 2),
-        ("stride", c_int64 * 2),
-        ("before", c_int64 * 2),
-        ("dilation", c_int64 * 2),
-    )
+    _fields_ = _fields(
+        "int64: batch in_channels out_channels groups", "pair: in_size out_size kernel stride before dilation",
+    )  # fmt: skip
 
 
 class Recurrent(Structure):
-    """wb_recurrent: one direction of a recurrent layer, and what goes in and comes out."""
+    """One direction of a recurrent layer, and what goes in and comes out."""
 
-    _fields_ = (
-        ("kind", c_int32),
-        ("reverse", c_int32),
-        ("steps", c_int64),
-        ("batch", c_int64),
-        ("n_in", c_int64),
-        ("n_hidden", c_int64),
-        ("lengths", c_void_p),
-        ("connections_ih", c_int64),
-        ("connections_hh", c_int64),
-        ("bound", c_int32),
-        ("colptr_ih", c_void_p),
-        ("code_ih", c_void_p),
-        ("theta_ih", c_void_p),
-        ("colptr_hh", c_void_p),
-        ("code_hh", c_void_p),
-        ("theta_hh", c_void_p),
-        ("bias_ih", c_void_p),
-        ("bias_hh", c_void_p),
-        ("x", c_void_p),
-        ("x_time", c_int64),
-        ("x_sample", c_int64),
-        ("h_0", c_void_p),
-        ("c_0", c_void_p),
-        ("y", c_void_p),
-        ("y_time", c_int64),
-        ("y_sample", c_int64),
-        ("h_n", c_void_p),
-        ("c_n", c_void_p),
-        ("kept", c_void_p),
-    )
+    _fields_ = _fields(
+        "int32: kind reverse", "int64: steps batch n_in n_hidden", "pointer: lengths",
+        "int64: connections_ih connections_hh", "int32: bound",
+        "pointer: colptr_ih packed_rows_ih theta_ih colptr_hh packed_rows_hh theta_hh bias_ih bias_hh x",
+        "int64: x_time x_sample", "pointer: h_0 c_0 y", "int64: y_time y_sample", "pointer: h_n c_n kept",
+    )  # fmt: skip
 
 
 class RecurrentGradients(Structure):
-    """wb_recurrent_gradients: what comes back to such a layer, and where its gradients go."""
+    """What comes back to such a layer, and where its gradients go."""
 
-    _fields_ = (
-        ("dy", c_void_p),
-        ("dy_time", c_int64),
-        ("dy_sample", c_int64),
-        ("dh_n", c_void_p),
-        ("dc_n", c_void_p),
-        ("dx", c_void_p),
-        ("dx_time", c_int64),
-        ("dx_sample", c_int64),
-        ("dh_0", c_void_p),
-        ("dc_0", c_void_p),
-        ("dtheta_ih", c_void_p),
-        ("dtheta_hh", c_void_p),
-        ("dbias_ih", c_void_p),
-        ("dbias_hh", c_void_p),
-        ("sums", c_void_p),
-        ("h_before", c_void_p),
-    )
+    _fields_ = _fields(
+        "pointer: dy", "int64: dy_time dy_sample", "pointer: dh_n dc_n dx", "int64: dx_time dx_sample",
+        "pointer: dh_0 dc_0 dtheta_ih dtheta_hh dbias_ih dbias_hh sums h_before",
+    )  # fmt: skip

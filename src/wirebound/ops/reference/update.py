@@ -1,4 +1,4 @@
-"""One step of Algorithm 1 up to the deaths, in plain torch: the reference of ``ops.update_``.
+"""One step of Algorithm 1 up to the deaths, in plain torch.
 
     θ ← optimiser(θ, ∂E/∂θ)            torch's own formulas; Adam's bias correction by the connection's own age
     θ ← θ − ηα + √(2ηT) ν              the drift, per layer
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,14 +53,7 @@ def _adam_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
     theta.addcdiv_(state.exp_avg / correction1, denominator, value=-rule.lr)
 
 
-def _move_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
-    """The optimiser's own step."""
-    if rule.maximize:
-        grad = -grad
-    if rule.kind == RuleKind.SGD:
-        _sgd_(theta, grad, rule, state)
-    else:
-        _adam_(theta, grad, rule, state)
+_RULES = {RuleKind.SGD: _sgd_, RuleKind.ADAM: _adam_}
 
 
 def _pieces(rule: Rule, drifts: Sequence[DriftAndNoise], count: int) -> Iterator[tuple[int, int, Rule]]:
@@ -80,63 +74,43 @@ def _pieces(rule: Rule, drifts: Sequence[DriftAndNoise], count: int) -> Iterator
 
 def _slice(state: State, first: int, last: int) -> State:
     """The optimiser's tensors for some of the connections, sharing their memory."""
-
-    def part(value: Tensor | None) -> Tensor | None:
-        return None if value is None else value[first:last]
-
-    return replace(
-        state,
-        momentum=part(state.momentum),
-        exp_avg=part(state.exp_avg),
-        exp_avg_sq=part(state.exp_avg_sq),
-        max_exp_avg_sq=part(state.max_exp_avg_sq),
-        born=part(state.born),
-    )
+    moments = ((name, value) for name, value in vars(state).items() if isinstance(value, Tensor))
+    parts: dict[str, Any] = {name: value[first:last] for name, value in moments}
+    return replace(state, **parts)
 
 
-def update_(
-    theta: Tensor,
-    grad: Tensor | None,
-    rule: Rule,
-    state: State,
-    drifts: Sequence[DriftAndNoise],
-    seed: int,
-    stream: int,
-    step: int,
-    *,
-    sign_bound: bool,
-    clamp: bool,
-) -> Tensor:
-    """Move θ in place; the sorted indices of the connections that died.
+class ReferenceUpdate:
+    def update_(
+        self, theta: Tensor, grad: Tensor | None, rule: Rule, state: State, drifts: Sequence[DriftAndNoise],
+        seed: int, stream: int, step: int, *, sign_bound: bool, clamp: bool,
+    ) -> Tensor:  # fmt: skip
+        """Move θ in place; the sorted indices of the connections that died, θ < 0.
 
-    ``clamp``: a step without rewiring, θ stops at 0 instead of dying. Not ``sign_bound``: θ may take any sign,
-    nothing drifts and nothing dies.
-    """
-    if not torch.isfinite(theta).all():
-        raise not_finite(step)
-    if rule.kind != RuleKind.NONE:
-        assert grad is not None
-        if not torch.isfinite(grad).all():  # before anything is written
+        ``clamp``: a step without rewiring, θ stops at 0 instead of dying. Not ``sign_bound``: θ may take any sign,
+        nothing drifts and nothing dies.
+        """
+        if not torch.isfinite(theta).all():
             raise not_finite(step)
-        for first, last, own in _pieces(rule, drifts, theta.numel()):
-            _move_(theta[first:last], grad[first:last], own, _slice(state, first, last))
-    none = torch.empty(0, dtype=torch.int64, device=theta.device)
-    if not sign_bound:
-        drifts = ()
-    for drift in drifts:
-        part = theta[drift.first : drift.last]
-        if drift.frozen:
-            continue
-        if drift.shrink:
-            part.sub_(drift.shrink)
-        if drift.noise_std:
-            nu = philox.normals(seed, stream, step, part.numel(), theta.device, first=drift.first)
-            part.add_(nu.to(theta.dtype), alpha=drift.noise_std)
-    if not torch.isfinite(theta).all():
-        raise not_finite(step)
-    if not sign_bound:
-        return none
-    if clamp:
-        theta.clamp_(min=0)
-        return none
-    return torch.nonzero(theta < 0).view(-1)
+        if rule.kind != RuleKind.NONE:
+            assert grad is not None
+            if not torch.isfinite(grad).all():  # before anything is written
+                raise not_finite(step)
+            grad = -grad if rule.maximize else grad
+            for first, last, own in _pieces(rule, drifts, theta.numel()):
+                _RULES[rule.kind](theta[first:last], grad[first:last], own, _slice(state, first, last))
+        for drift in drifts if sign_bound else ():
+            part = theta[drift.first : drift.last]
+            if drift.frozen:
+                continue
+            if drift.shrink:
+                part.sub_(drift.shrink)
+            if drift.noise_std:
+                nu = philox.normals(seed, stream, step, part.numel(), theta.device, first=drift.first)
+                part.add_(nu.to(theta.dtype), alpha=drift.noise_std)
+        if not torch.isfinite(theta).all():
+            raise not_finite(step)
+        if sign_bound and not clamp:
+            return torch.nonzero(theta < 0).view(-1)
+        if sign_bound:
+            theta.clamp_(min=0)
+        return torch.empty(0, dtype=torch.int64, device=theta.device)

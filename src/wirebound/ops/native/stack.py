@@ -1,49 +1,25 @@
-"""Sparse layers that follow each other, forward and backward in one native call each; float32 on the CPU.
-
-There is no reference beside it: that is the layers one after another, by the other ops.
-"""
+"""Sparse layers that follow each other, forward and backward in one native call each; float32 on the CPU."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from wirebound.ops import library, structs
+from wirebound.ops import structs
 from wirebound.ops.faults import raise_fault
-from wirebound.ops.native import address
+from wirebound.ops.layer_shapes import StackLayer, StackWiring
+from wirebound.ops.native.calls import KERNELS, address
 
-_LIBRARY = library.load()
-_FORWARD: Any = getattr(_LIBRARY, "wb_stack_forward_f32", None)
-_BACKWARD: Any = getattr(_LIBRARY, "wb_stack_backward_f32", None)
+_FORWARD: Any = getattr(KERNELS, "wb_stack_forward_f32", None)
+_BACKWARD: Any = getattr(KERNELS, "wb_stack_backward_f32", None)
 _MOST_SAMPLES = 32  # of a panel, csrc/fused_layer.inc.cpp
 
 
-class StackLayer(NamedTuple):
-    """One layer: its part of a wiring, its bias, and the function behind it (the numbers of csrc/wirebound.h)."""
-
-    n_in: int
-    n_out: int
-    wiring: int  # which of the stack's wirings
-    first: int  # its first column among those of the wiring
-    bias: Tensor | None
-    activation: int
-
-
-class StackWiring(NamedTuple):
-    """The arrays of a whole wiring."""
-
-    theta: Tensor
-    packed_rows: Tensor
-    colptr: Tensor
-    covered: bool  # every part of it is in the stack
-    bound: bool  # its θ is bound to its sign
-
-
-class Stack:
+class NativeStack:
     """The layers as the kernels read them. It holds the tensors, so the addresses stay good as long as it lives."""
 
     def __init__(self, wirings: Sequence[StackWiring], layers: Sequence[StackLayer]) -> None:
@@ -52,22 +28,13 @@ class Stack:
         self.n_wirings, self.n_layers, self.n_out = len(wirings), len(layers), layers[-1].n_out
         self.outputs = sum(layer.n_out for layer in layers)
         self.biases = [layer.bias for layer in self.layers if layer.bias is not None]
-        self._array = (structs.StackLayer * len(layers))(
-            *(
-                structs.StackLayer(
-                    n_in=layer.n_in,
-                    n_out=layer.n_out,
-                    budget=wirings[layer.wiring].theta.numel(),
-                    colptr=wirings[layer.wiring].colptr.data_ptr() + 8 * layer.first,
-                    packed_rows=wirings[layer.wiring].packed_rows.data_ptr(),
-                    theta=wirings[layer.wiring].theta.data_ptr(),
-                    bias=address(layer.bias),
-                    activation=layer.activation,
-                    bound=wirings[layer.wiring].bound,
-                )
-                for layer in layers
-            )
-        )
+        self._array = (structs.StackLayer * len(layers))()
+        for entry, layer in zip(self._array, layers, strict=True):
+            wiring = wirings[layer.wiring]
+            entry.n_in, entry.n_out, entry.budget = layer.n_in, layer.n_out, wiring.theta.numel()
+            entry.colptr, entry.packed_rows = wiring.colptr.data_ptr() + 8 * layer.first, wiring.packed_rows.data_ptr()
+            entry.theta, entry.bias = wiring.theta.data_ptr(), address(layer.bias)
+            entry.activation, entry.bound = layer.activation, wiring.bound
         self._at = ctypes.addressof(self._array)
         # Which of the gradients belongs to each layer's θ, then to each layer's bias; the last stands for none.
         numbers = iter(range(len(wirings), len(wirings) + len(self.biases)))
@@ -77,7 +44,6 @@ class Stack:
         self._pointers = ctypes.c_void_p * (2 * len(layers))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The output for x of shape [batch, n_in], and what the backward pass needs beside x."""
         if not x.is_contiguous():
             x = x.contiguous()
         batch, n_in = x.shape
@@ -92,7 +58,6 @@ class Stack:
         return y, kept
 
     def backward(self, x: Tensor, kept: Tensor, dy: Tensor, need_dx: bool) -> tuple[Tensor | None, list[Tensor]]:
-        """Gradients to the input, and to θ of each wiring and each bias in turn."""
         if not x.is_contiguous():
             x = x.contiguous()
         if not dy.is_contiguous():
@@ -100,23 +65,13 @@ class Stack:
         batch, n_in = x.shape
         dx = x.new_empty(batch, n_in) if need_dx else None
         gradients = [torch.empty_like(w.theta) if w.covered else torch.zeros_like(w.theta) for w in self.wirings]
-        for bias in self.biases:
-            gradients.append(torch.empty_like(bias))
+        gradients += [torch.empty_like(bias) for bias in self.biases]
         at = [gradient.data_ptr() for gradient in gradients]
         at.append(0)
         status = _BACKWARD(
-            self._at,
-            self.n_layers,
-            x.data_ptr(),
-            n_in,
-            batch,
-            kept.data_ptr(),
-            dy.data_ptr(),
-            self.n_out,
-            None if dx is None else dx.data_ptr(),
-            n_in,
-            self._pointers(*[at[i] for i in self._gradients]),
-        )
+            self._at, self.n_layers, x.data_ptr(), n_in, batch, kept.data_ptr(), dy.data_ptr(), self.n_out,
+            None if dx is None else dx.data_ptr(), n_in, self._pointers(*[at[i] for i in self._gradients]),
+        )  # fmt: skip
         if status:
             raise_fault(status)
         return dx, gradients

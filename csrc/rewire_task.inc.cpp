@@ -1,0 +1,58 @@
+// What a rewiring works on, and the memory that it needs meanwhile.
+#pragma once
+
+#include "simd.h"
+
+namespace wb::WB_ISA {
+
+struct RewireLayer {
+    int64_t n_in, n_out;
+    int64_t first_column, first_position;
+};
+
+struct Newborn {
+    int64_t column;  // among the columns of all layers
+    int64_t place;   // index, in the old order, of the connection that follows it
+    int64_t target;  // index in the new order
+    int32_t packed_rows;
+};
+
+struct Segment {
+    int64_t begin, end, shift;
+};
+
+// Everything a rewiring needs besides the wiring; kept between calls by whoever rewires often.
+struct RewireScratch {
+    std::vector<RewireLayer> layers;
+    std::vector<int64_t> dead_columns, ranks, positions, dormant;
+    std::vector<Newborn> newborns;
+    std::vector<Segment> left, right, pieces;
+    std::vector<int64_t> keys, places;
+    std::vector<int32_t> columns, change;
+    std::vector<char> gathered;
+    std::vector<wb_carried> by_width[4];  // of 1, 2, 4 and 8 bytes an element
+    std::vector<uint64_t> marks;
+
+    // To be called after a rewiring: memory that one step needed may be what others lack.
+    void give_back_large() {
+        give_back_if_large(dead_columns, ranks, positions, newborns, left, right, pieces, keys, places, columns, change,
+                           gathered, marks);
+    }
+};
+
+struct RewireTask {
+    int64_t budget, layers;
+    const int64_t *n_in, *n_out;
+    int64_t* colptr;
+    int32_t* packed_rows;
+    const wb_carried* carried;
+    int64_t n_carried;
+    int32_t* columns;  // a moved that holds each connection's column, or null
+    uint64_t seed;
+    int32_t wiring_index;
+    int64_t step;
+    const double* shares;
+    int64_t most_listed;  // with more dead than this, the rewiring is one that needs no list of them
+};
+
+}  // namespace wb::WB_ISA
