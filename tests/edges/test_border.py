@@ -183,7 +183,7 @@ def test_an_edited_index_is_refused_by_load_state_dict(model, x):
     state = {name: value.clone() for name, value in model.state_dict().items()}
     code = next(name for name in state if name.endswith("packed_rows"))
     state[code][0] = 2**30
-    with pytest.raises(RuntimeError, match="row outside of its layer"):
+    with pytest.raises(RuntimeError, match="must be inside of its layer"):
         model.load_state_dict(state)
     assert torch.equal(model(x), expected)
 

@@ -142,11 +142,10 @@ def test_theta_below_zero_in_other_layers(make, implementation):
     assert not wb.wirings(layer)[0].theta.grad[::2].any()
 
 
-def test_optimizer_step_by_habit_is_noticed(model):
-    optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
-    wb.DeepR(model, optimizer)
+def test_a_step_of_an_optimiser_without_the_method_is_noticed(model):
+    wb.DeepR(model, torch.optim.SGD(model.parameters(), lr=2.0))
     _backward(model)
-    optimizer.step()
+    torch.optim.SGD(model.parameters(), lr=2.0).step()
     assert wb.wirings(model)[0].active < wb.wirings(model)[0].budget
     with pytest.warns(RuntimeWarning, match="optimizer.step"):
         model(X)

@@ -86,12 +86,12 @@ def test_a_step_that_overflows_leaves_theta_as_it_was(model, method, make):
 
 
 def test_ages_of_a_used_optimiser_are_kept(model, x, y, tmp_path):
-    """An optimiser that stepped before its method, or beside it, has counted more steps than the method."""
+    """An optimiser that stepped before its method has counted more steps than the method."""
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    rewiring = wb.DeepR(model, optimizer, l1=0.1)
     for _ in range(5):
         F.cross_entropy(model(x), y).backward()
         optimizer.step()
+    rewiring = wb.DeepR(model, optimizer, l1=0.1)
     _train(model, rewiring, x, y, steps=3)
     assert max(int(born.max()) for born in rewiring.adapter.born) > rewiring.steps
     wb.save(tmp_path / "c.safetensors", method=rewiring)

@@ -60,6 +60,7 @@ def test_state_of_another_method_is_said(model):
     rewiring = wb.DeepR(model, optimizer)
     _train(model, rewiring, 2)
     held = optimizer.state_dict()
+    rewiring.detach()
     later = wb.SET(model, optimizer)
     with pytest.warns(UserWarning, match="kept with DeepR, here it is SET"):
         optimizer.load_state_dict(held)

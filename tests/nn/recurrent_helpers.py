@@ -45,7 +45,7 @@ def at_connections(layer: Layer, dense: nn.Module) -> Tensor:
     """The dense gradients where connections are, with respect to θ."""
     found = []
     for name, matrix in zip(layer.matrix_names, layer.matrices(), strict=True):
-        index = layer.wiring.layer_index(matrix.part)
+        index = layer.wiring.layer_index(matrix.layer_id)
         packed_rows, colptr = index.layer_packed_rows(), index.layer_colptr()
         columns = torch.repeat_interleave(torch.arange(colptr.numel() - 1), colptr.diff())
         gradient = dense.get_parameter(name).grad

@@ -79,10 +79,10 @@ def test_wrong_arguments_are_refused(arguments, says):
         wb.SparseConv2d(4, 6, **{"kernel_size": 3, "connectivity": 0.5, **arguments})
 
 
-def test_a_part_of_another_shape_is_refused():
+def test_a_layer_of_another_shape_is_refused():
     wiring = wb.SparseLinear(36, 6, budget=5).wiring
     wb.SparseConv2d(4, 6, 3, wiring=wiring)
-    with pytest.raises(ValueError, match=r"part 0 of the wiring \(=6 × 36\) must be .* \(=6 × 100\)"):
+    with pytest.raises(ValueError, match=r"layer 0 of the wiring \(=6 × 36\) must be .* \(=6 × 100\)"):
         wb.SparseConv2d(4, 6, 5, wiring=wiring)
 
 
@@ -124,8 +124,8 @@ class Net(nn.Module):
         super().__init__()
         shapes = [wb.nn.conv.LayerShape("first", 8, 9), wb.nn.conv.LayerShape("second", 8, 72)]
         shared = wb.Wiring(shapes, [30, 150], seed=1)
-        self.first = wb.SparseConv2d(1, 8, 3, padding=1, wiring=shared, part=0, owner=True)
-        self.second = wb.SparseConv2d(8, 8, 3, stride=2, padding=1, wiring=shared, part=1, owner=False)
+        self.first = wb.SparseConv2d(1, 8, 3, padding=1, wiring=shared, layer_id=0, owner=True)
+        self.second = wb.SparseConv2d(8, 8, 3, stride=2, padding=1, wiring=shared, layer_id=1, owner=False)
         self.third = wb.SparseConv2d(8, 8, 3, groups=2, connectivity=0.5, seed=2)
         self.head = wb.SparseLinear(8, 2, connectivity=0.9, seed=3)
 

@@ -215,8 +215,8 @@ def test_watched_gradients_are_the_dense_ones(kind):
     packed = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
     twin(packed, state)[0].data.square().sum().backward()
     for name, matrix in zip(layer.matrix_names, layer.matrices(), strict=True):
-        (source,) = layer.wiring.watch[matrix.part]
-        width = layer.wiring.layers[matrix.part].n_in
+        (source,) = layer.wiring.watch[matrix.layer_id]
+        width = layer.wiring.layers[matrix.layer_id].n_in
         got = torch.cat([source.block(0, 2), source.block(2, width)], 1)
         torch.testing.assert_close(got, twin.get_parameter(name).grad, msg=name)
 

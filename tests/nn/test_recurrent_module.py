@@ -26,7 +26,7 @@ def test_names_are_those_of_torch(kind):
     ours = {name: p.shape for name, p in layer.named_parameters() if name.startswith("bias")}
     theirs = {name: p.shape for name, p in twin.named_parameters() if name.startswith("bias")}
     assert ours == theirs
-    assert [m.part for m in layer.matrices()] == list(range(8))
+    assert [m.layer_id for m in layer.matrices()] == list(range(8))
     assert len(wb.wirings(layer)) == 1
     assert sum(name.endswith("theta") for name, _ in layer.named_parameters()) == 1
     assert layer.wiring.active == round(0.4 * layer.wiring.possible)
@@ -66,13 +66,13 @@ def test_checkpoint(kind, tmp_path):
 
 
 @KINDS
-def test_part_of_a_larger_wiring(kind):
+def test_layers_of_a_larger_wiring(kind):
     shapes = [LayerShape("first", 6, 5), *matrix_shapes(kind, 6, 7, 1, True, prefix="rnn."), LayerShape("last", 2, 14)]
     counts = [max(1, shape.possible // 3) for shape in shapes]
     wiring = Wiring(shapes, counts, seed=1, dtype=torch.float64)
-    first = wb.SparseLinear(5, 6, wiring=wiring, part=0)
-    layer = CLASSES[kind](6, 7, bidirectional=True, wiring=wiring, part=1, owner=False)
-    last = wb.SparseLinear(14, 2, wiring=wiring, part=5, owner=False)
+    first = wb.SparseLinear(5, 6, wiring=wiring, layer_id=0)
+    layer = CLASSES[kind](6, 7, bidirectional=True, wiring=wiring, layer_id=1, owner=False)
+    last = wb.SparseLinear(14, 2, wiring=wiring, layer_id=5, owner=False)
     model = nn.ModuleDict({"first": first, "rnn": layer, "last": last})
     assert wb.wirings(model) == [wiring]
     assert sum(name.endswith("theta") for name, _ in model.named_parameters()) == 1
@@ -89,7 +89,7 @@ def test_part_of_a_larger_wiring(kind):
     gradient = dense["rnn"].weight_hh_l0.grad.t().reshape(-1)
     own = wiring.positions()[edges[2] : edges[3]] - wiring.geometry.position_start[2]
     signs = torch.where(wiring.packed_rows[edges[2] : edges[3]] < 0, -1.0, 1.0)
-    assert matrix.part == 2
+    assert matrix.layer_id == 2
     torch.testing.assert_close(wiring.theta.grad[edges[2] : edges[3]], gradient[own] * signs)
 
 
@@ -109,7 +109,7 @@ def test_dropout_is_between_layers(kind):
     x = torch.randn(4, 3, 5, dtype=torch.float64)
     twin = copy.deepcopy(layer)
     for matrix in (twin.weight_ih_l1,):  # the second layer sees nothing of the first
-        index = twin.wiring.layer_index(matrix.part)
+        index = twin.wiring.layer_index(matrix.layer_id)
         with torch.no_grad():
             twin.wiring.theta[index.start : index.end] = 0
     torch.testing.assert_close(layer(x)[0], twin.eval()(x)[0])
@@ -140,9 +140,9 @@ def test_text():
         ({"budget": 3}, "exactly one of connectivity"),
         ({"dropout": 1.5}, r"dropout \(=1.5\)"),
         ({"num_layers": 0}, r"num_layers \(=0\)"),
-        ({"part": 1}, r"part \(=1\)"),
-        ({"wiring": Wiring([LayerShape("a", 28, 4)], [3])}, r"part 0 of the wiring .* must be 28×5 for weight_ih_l0"),
-        ({"wiring": Wiring([LayerShape("a", 28, 5)], [3])}, r"part 1 of the wiring \(=None\) must be 28×7"),
+        ({"layer_id": 1}, r"layer_id \(=1\)"),
+        ({"wiring": Wiring([LayerShape("a", 28, 4)], [3])}, r"layer 0 of the wiring .* must be .*weight_ih_l0.* \(=28 × 5\)"),
+        ({"wiring": Wiring([LayerShape("a", 28, 5)], [3])}, r"layer 1 of the wiring \(=none\) must be .* \(=28 × 7\)"),
     ],
 )
 def test_wrong_settings(options, says):

@@ -87,7 +87,7 @@ def assert_theta_has(layer: nn.Module, dense_gradient: Tensor) -> None:
     """θ's gradient is the dense one at the active positions, times the signs; 0 for other layers of the wiring."""
     weights, gradient = layer.dense_weight().flatten(1), dense_gradient.flatten(1)
     active = weights.t() != 0
-    index = layer.wiring.layer_index(layer.part)
+    index = layer.wiring.layer_index(layer.layer_id)
     theta = layer.wiring.theta.grad
     expected = torch.zeros_like(theta)
     expected[index.start : index.end] = (gradient * weights.sign()).t()[active]

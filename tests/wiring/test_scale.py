@@ -10,7 +10,7 @@ from wirebound.ops import library
 
 SCRIPT = """
 import json, torch, wirebound as wb
-from wirebound_lab.bench.scale_process import Peak
+from wirebound_lab.bench.fresh_process import Peak
 layer = wb.SparseLinear(10**6, 10**6, bias=False, budget=10**6)
 optimizer = torch.optim.Adam(layer.parameters(), lr=0.01)
 rewiring = wb.DeepR(layer, optimizer, l1=0.1, temperature=1e-4)
@@ -44,7 +44,7 @@ def test_a_million_by_a_million_within_a_gigabyte(implementation):
 # Adam's first step moves every θ by lr: at 1e-3 a third of all connections dies at once, at 1e-4 a twentieth.
 MANY_DEATHS = """
 import json, sys, torch, wirebound as wb
-from wirebound_lab.bench.scale_process import Peak
+from wirebound_lab.bench.fresh_process import Peak
 layer = wb.SparseLinear(10**6, 10**6, bias=False, budget=10**7)
 rewiring = wb.DeepR(layer, torch.optim.Adam(layer.parameters(), lr=float(sys.argv[1])), l1=1e-4)
 peak, measured = Peak(), []

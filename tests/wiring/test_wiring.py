@@ -5,7 +5,9 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
+import wirebound as wb
 from wirebound.wiring import LayerShape, Wiring, WiringError
 
 
@@ -87,7 +89,7 @@ def _break_colptr(wiring):
         (_break_nan, "θ must be finite, 1 are not, the first at index 3"),
         (_break_order, "distinct and sorted"),
         (_break_twin, "distinct and sorted"),
-        (_break_row, "row outside of its layer"),
+        (_break_row, "must be inside of its layer"),
         (_break_colptr, "column pointers must rise"),
     ],
 )
@@ -118,6 +120,20 @@ def test_state_round_trip_into_another_seed():
     assert not unexpected
     assert torch.equal(other.layer_dense(1), wiring.layer_dense(1))
     assert (other.seed, other.sign_bound) == (wiring.seed, False)
+
+
+def test_a_state_dict_of_before_the_rename_is_loaded():
+    """What is packed_rows now was called code."""
+    before = nn.Sequential(wb.SparseLinear(8, 6, connectivity=0.5, seed=1))
+    state = before.state_dict()
+    state["0.wiring.code"] = state.pop("0.wiring.packed_rows")
+    after = nn.Sequential(wb.SparseLinear(8, 6, connectivity=0.5, seed=2))
+    after.load_state_dict(state)
+    assert "0.wiring.code" in state  # the caller's own is as it was
+    assert torch.equal(after[0].wiring.packed_rows, before[0].wiring.packed_rows)
+    after[0].wiring.check()
+    x = torch.randn(3, 8)
+    assert torch.equal(after(x), before(x))
 
 
 def test_from_connections_keeps_weights_and_signs():

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wirebound.nn.linear import SparseLinear
-from wirebound.nn.sparse_layer import SparseLayer
+from wirebound.nn.options import Slot
+from wirebound.nn.sparse_layer import Matrix, SparseLayer, SparseModule
 from wirebound.nn.trace import one_node, tracing
 from wirebound.nn.weight import lazy_weight
 from wirebound.wiring import Wiring
@@ -30,15 +31,16 @@ def projection_weights(module: nn.MultiheadAttention) -> list[Tensor]:
     return [module.q_proj_weight, module.k_proj_weight, module.v_proj_weight, module.out_proj.weight]
 
 
-class SparseMultiheadAttention(nn.Module):
+class SparseMultiheadAttention(SparseModule):
     """Attention with sparse projections; made by ``sparsify`` from an ``nn.MultiheadAttention``.
 
     Args:
         dense: the module to replace; its biases are copied.
-        slots: the wiring and the part of it for each of the four projections.
+        slots: a wiring and the number of one of its layers, for each of the four projections.
     """
 
-    requires_grad_ = SparseLayer.requires_grad_
+    dense_class = nn.MultiheadAttention
+    arguments = ("embed_dim", "num_heads", "dropout", "add_zero_attn", "kdim", "vdim", "batch_first")
     # What nn.TransformerEncoderLayer asks before it takes its fused path, which knows dense weights only: these
     # answers keep it from it.
     _qkv_same_embed_dim = False
@@ -54,15 +56,13 @@ class SparseMultiheadAttention(nn.Module):
     def __init__(self, dense: nn.MultiheadAttention, slots: Sequence[tuple[Wiring, int]]) -> None:
         super().__init__()
         self.embed_dim, self.num_heads, self.head_dim = dense.embed_dim, dense.num_heads, dense.head_dim
-        self.kdim, self.vdim = dense.kdim, dense.vdim
-        self.dropout, self.batch_first, self.add_zero_attn = dense.dropout, dense.batch_first, dense.add_zero_attn
+        self.kdim, self.vdim, self.batch_first = dense.kdim, dense.vdim, dense.batch_first
+        self.dropout, self.add_zero_attn = dense.dropout, dense.add_zero_attn
         inputs = (self.embed_dim, self.kdim, self.vdim, self.embed_dim)
         bias = dense.in_proj_bias
         biases = [None] * 4 if bias is None else [*bias.chunk(3), dense.out_proj.bias]
-        for name, n_in, (wiring, part), start in zip(PROJECTIONS, inputs, slots, biases, strict=True):
-            layer = SparseLinear(
-                n_in, self.embed_dim, start is not None, wiring=wiring, part=part, owner=part == 0
-            )
+        for name, n_in, slot, start in zip(PROJECTIONS, inputs, slots, biases, strict=True):
+            layer = SparseLinear(n_in, self.embed_dim, start is not None, wiring=[slot])
             if layer.bias is not None and start is not None:
                 layer.bias.requires_grad_(start.requires_grad)
                 if not start.is_meta:
@@ -77,6 +77,23 @@ class SparseMultiheadAttention(nn.Module):
                 nn.init.xavier_normal_(start)  # as torch starts them
             self.register_parameter(name, start)
         self.train(dense.training)
+
+    @classmethod
+    def weight_names(cls, dense: nn.Module) -> list[str]:
+        own = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+        return [*(name for name in own if getattr(dense, name) is not None), "out_proj.weight"]
+
+    @classmethod
+    def matrices_of(cls, dense: Any) -> list[Matrix]:
+        return [Matrix.rows_first(*pair) for pair in zip(PROJECTIONS, projection_weights(dense), strict=True)]
+
+    @classmethod
+    def from_dense(cls, dense: Any, slots: Sequence[Slot]) -> nn.Module:
+        return cls(dense, slots)
+
+    @property
+    def wiring(self) -> Wiring:  # type: ignore[override]
+        return self.q_proj.wiring
 
     @property
     def in_proj_weight(self) -> Tensor | None:
@@ -109,16 +126,13 @@ class SparseMultiheadAttention(nn.Module):
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         elif not self.batch_first:
             query, key, value = query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1)
-        k, v = self.k_proj(key), self.v_proj(value)
-        padding = key.shape[1]
+        k, v, keys = self.k_proj(key), self.v_proj(value), key.shape[1]
         if self.bias_k is not None and self.bias_v is not None:
-            batch = key.shape[0]
-            k = torch.cat([k, self.bias_k.expand(batch, 1, -1)], 1)
-            v = torch.cat([v, self.bias_v.expand(batch, 1, -1)], 1)
+            k, v = (torch.cat([x, b.expand(len(x), 1, -1)], 1) for x, b in ((k, self.bias_k), (v, self.bias_v)))
         q, k, v = self._heads(self.q_proj(query)), self._heads(k), self._heads(v)
         if self.add_zero_attn:
             k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
-        mask = self._mask(attn_mask, key_padding_mask, q, padding, extra=k.shape[2] - padding)
+        mask = self._mask(attn_mask, key_padding_mask, q, keys, extra=k.shape[2] - keys)
         dropout = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
@@ -161,33 +175,24 @@ class SparseMultiheadAttention(nn.Module):
             mask = padded if mask is None else mask + padded
         return mask if mask is None or not extra else F.pad(mask, (0, extra))
 
-    def dense_twin(self) -> nn.MultiheadAttention:
-        """The ordinary torch attention with these weights."""
+    @classmethod
+    def arguments_of(cls, module: Any) -> dict[str, Any]:
+        return {
+            **{name: getattr(module, name) for name in cls.arguments},
+            "bias": module.q_proj.bias is not None,
+            "add_bias_kv": module.bias_k is not None,
+        }
+
+    def fill_dense(self, twin: Any) -> None:
         layers = [self.q_proj, self.k_proj, self.v_proj, self.out_proj]
-        theta = layers[0].wiring.theta
-        twin = nn.MultiheadAttention(
-            self.embed_dim,
-            self.num_heads,
-            self.dropout,
-            layers[0].bias is not None,
-            self.bias_k is not None,
-            self.add_zero_attn,
-            self.kdim,
-            self.vdim,
-            self.batch_first,
-            device=theta.device,
-            dtype=theta.dtype,
-        )
-        with torch.no_grad():
-            for weight, layer in zip(projection_weights(twin), layers, strict=True):
-                weight.copy_(layer.dense_weight())
-            if layers[0].bias is not None:
-                twin.in_proj_bias.copy_(torch.cat([cast(Tensor, layer.bias) for layer in layers[:3]]))
-                twin.out_proj.bias.copy_(cast(Tensor, layers[3].bias))
-            for mine, theirs in ((self.bias_k, twin.bias_k), (self.bias_v, twin.bias_v)):
-                if mine is not None and theirs is not None:
-                    theirs.copy_(mine)
-        return twin.train(self.training)
+        for weight, layer in zip(projection_weights(twin), layers, strict=True):
+            weight.copy_(layer.dense_weight())
+        if layers[0].bias is not None:
+            twin.in_proj_bias.copy_(torch.cat([cast(Tensor, layer.bias) for layer in layers[:3]]))
+            twin.out_proj.bias.copy_(cast(Tensor, layers[3].bias))
+        for mine, theirs in ((self.bias_k, twin.bias_k), (self.bias_v, twin.bias_v)):
+            if mine is not None:
+                theirs.copy_(mine)
 
 
 def _additive(name: str, mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -199,29 +204,23 @@ def _additive(name: str, mask: Tensor, dtype: torch.dtype) -> Tensor:
     return mask.to(dtype)
 
 
+# What torch's transformer modules look at before they take a fused inference path, which reads dense weights.
+_FAST_PATHS = ((nn.TransformerEncoderLayer, "activation_relu_or_gelu"), (nn.TransformerEncoder, "use_nested_tensor"))
+
+
 def leave_fast_paths(model: nn.Module) -> None:
-    """Keep torch's transformer layers that hold something sparse from their fused inference path, in place: it reads
-    dense weights that are not there any more."""
+    """Keep torch's transformer modules that hold something sparse from their fused inference paths, in place."""
     for module in model.modules():
-        if isinstance(module, nn.TransformerEncoderLayer) and _has_sparse(module):
-            module.activation_relu_or_gelu = 0
-        if isinstance(module, nn.TransformerEncoder) and _has_sparse(module) and module.use_nested_tensor:
-            module.use_nested_tensor = False
-            module.__dict__["_wirebound_nested"] = True
+        for kind, name in _FAST_PATHS:
+            if isinstance(module, kind) and any(isinstance(child, SparseLayer) for child in module.modules()):
+                module.__dict__.setdefault(f"_wirebound_{name}", getattr(module, name))
+                setattr(module, name, 0)
 
 
 def restore_fast_paths(model: nn.Module) -> nn.Module:
     """What ``leave_fast_paths`` did, undone, for a model that becomes dense."""
     for module in model.modules():
-        if isinstance(module, nn.TransformerEncoderLayer):
-            # What its constructor and __setstate__ do: 1 for ReLU, 2 for GELU, 0 for anything else.
-            relu = module.activation is F.relu or isinstance(module.activation, nn.ReLU)
-            gelu = module.activation is F.gelu or isinstance(module.activation, nn.GELU)
-            module.activation_relu_or_gelu = 1 if relu else 2 if gelu else 0
-        if isinstance(module, nn.TransformerEncoder) and module.__dict__.pop("_wirebound_nested", False):
-            module.use_nested_tensor = True
+        for _, name in _FAST_PATHS:
+            if f"_wirebound_{name}" in module.__dict__:
+                setattr(module, name, module.__dict__.pop(f"_wirebound_{name}"))
     return model
-
-
-def _has_sparse(module: nn.Module) -> bool:
-    return any(isinstance(child, SparseLayer) for child in module.modules())

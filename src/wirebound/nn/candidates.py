@@ -1,20 +1,22 @@
-"""Which modules of a model ``sparsify`` replaces, by what it was told and by what they are."""
+"""Which modules of a model ``sparsify`` replaces, by what it was told and by what they are, and the account of it."""
 
 from __future__ import annotations
 
 import fnmatch
 import functools
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from wirebound.nn.fit import belongings, refuse, require_real, way_of_its_own
-from wirebound.nn.kinds import KINDS, LayerKind, Matrix, kind_of, masked
+from wirebound.nn.kinds import KINDS, LayerKind, belongings, kind_of, refuse, require_real, way_of_its_own
+from wirebound.nn.masked import MaskedParameters
+from wirebound.nn.sparse_layer import Matrix
 from wirebound.wiring import LayerShape
 
+_NAMED = 3  # modules of each group that the account names
 Pattern = str | type[nn.Module] | Callable[[str, nn.Module], bool]
 
 
@@ -28,7 +30,7 @@ class Candidate:
 
     @functools.cached_property
     def matrices(self) -> list[Matrix]:
-        return self.kind.matrices(self.module)
+        return self.kind.matrices_of(self.module)
 
     @property
     def shapes(self) -> list[LayerShape]:
@@ -97,7 +99,7 @@ def find_candidates(
         if any(shape.possible == 0 for shape in candidate.shapes):
             continue
         found[id(module)] = candidate
-        for parameter in kind.parameters(module):
+        for parameter in kind.weight_names(module):
             weight = module.get_parameter(parameter)
             if id(weight) in weights:
                 raise ValueError(
@@ -113,9 +115,7 @@ def find_candidates(
         for own, value in module._parameters.items():
             held = weights.get(id(value))
             if held is not None and held[1:] != (id(module), own):
-                raise ValueError(
-                    f"the weight of {held[0]!r} is tied to {name!r}, which stays dense: exclude {held[0]!r}"
-                )
+                raise ValueError(f"the weight of {held[0]!r} is tied to {name!r}, which stays dense: exclude {held[0]!r}")
     choice.candidates = list(found.values())
     return choice
 
@@ -129,9 +129,7 @@ def _nothing(model: nn.Module, choice: Choice) -> str:
             return f"{what} is already sparse ({held}) and has nothing else to sparsify: wb.to_dense is the way back"
     kinds = ", ".join(f"nn.{kind.__name__}" for kind in KINDS)
     names = {id(module): name for name, module in model.named_modules()}
-    left = "".join(
-        f"; {names[number]!r} {why}" for number, why in list(choice.whys.items())[:3] if number in names
-    )
+    left = "".join(f"; {names[number]!r} {why}" for number, why in list(choice.whys.items())[:3] if number in names)
     return (
         f"{what} has nothing to sparsify: none of {kinds} that is not excluded{left}. include= may name other modules or "
         "parameters, which then get masked storage"
@@ -143,7 +141,7 @@ def _kind(name: str, module: nn.Module, excluded: Patterns, included: Patterns |
     known = kind_of(module)
     if known is not None:
         base, kind = known
-        weights = kind.parameters(module)  # who names one of them names the layer
+        weights = kind.weight_names(module)  # who names one of them names the layer
         if excluded(name, module, weights) or (included is not None and not included(name, module, weights)):
             choice.excluded.add(id(module))
             return None
@@ -169,4 +167,41 @@ def _kind(name: str, module: nn.Module, excluded: Patterns, included: Patterns |
         choice.excluded.add(id(module))
         return None
     require_real(name, module, named)
-    return masked(named)
+    return MaskedParameters(named)
+
+
+def account_for(model: nn.Module, choice: Choice, frozen: Sequence[str], connections: int) -> tuple[str, float]:
+    """What becomes sparse and what stays dense, in one line; and the share of weights that stay dense but are not excluded.
+
+    Weights are parameters of two or more dimensions; biases and norms are not counted.
+    """
+    weights = [c.module.get_parameter(name) for c in choice.candidates for name in c.kind.weight_names(c.module)]
+    taken, seen = sum(weight.numel() for weight in weights), {id(weight) for weight in weights}
+    dense: dict[str, list[tuple[int, str]]] = {"dense embeddings": [], "dense": []}
+    excluded = left = 0
+    for name, module in model.named_modules():
+        given = (p for p in module._parameters.values() if p is not None and not is_lazy(p) and p.dim() >= 2)
+        own = {id(p): p.numel() for p in given if id(p) not in seen}
+        seen |= own.keys()
+        count = sum(own.values())
+        if id(module) in choice.excluded:
+            excluded += count
+        elif count:
+            left += count
+            why = f", which {choice.whys[id(module)]}" if id(module) in choice.whys else ""
+            group = "dense embeddings" if isinstance(module, nn.Embedding | nn.EmbeddingBag) else "dense"
+            dense[group].append((count, f"{name or 'the model'!r} ({type(module).__name__}{why}) {count:,}"))
+    number = sum(len(c.matrices) for c in choice.candidates)
+    matrices = "1 matrix" if number == 1 else f"{number} matrices"
+    total = taken + left + excluded
+    parts = [f"{taken:,} of {total:,} weights ({matrices}) became sparse, with {connections:,} connections"]
+    groups = {
+        "masked, dense in every pass": [repr(shape.name) for c in choice.candidates if c.kind.masked for shape in c.shapes],
+        "not trained, as before": [repr(name) for name in frozen],
+        **{group: [text for _, text in sorted(found, key=lambda one: -one[0])] for group, found in dense.items()},
+    }
+    for what, names in groups.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        parts += [f"{what}: {', '.join(names[:_NAMED])}{more}"] if names else []
+    parts += [f"dense by choice: {excluded:,}"] if excluded else []
+    return "; ".join(parts), left / max(1, taken + left)

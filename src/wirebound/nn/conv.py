@@ -1,23 +1,29 @@
-"""``SparseConv2d`` and ``SparseConv1d``: convolutions with K connections instead of a dense kernel."""
+"""Convolutions in one to three dimensions, with K connections instead of a dense kernel.
+
+The op convolves planes. One dimension is two of which the first has size 1. In three, the planes that one output plane
+sees lie behind each other as channels: the weight [o, c, kz, ky, kx] of the dense convolution is then that of channel
+c · depth + kz of the plane, at the very column where it is in the matrix.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wirebound import ops
-from wirebound.nn.inputs import require_kept, settle_bias, settle_gradient, settle_input
+from wirebound.nn.inputs import settle_bias, settle_input, sparse_product
 from wirebound.nn.sparse_layer import SparseLayer
-from wirebound.nn.trace import conv_by_operators, recorded
-from wirebound.nn.window import Sizes, settle_window
+from wirebound.nn.trace import by_operators, one_node, recorded
+from wirebound.nn.window import Sizes, planar, require_channels, settle_margins, sizes
 from wirebound.ops import ConvWindow
-from wirebound.ops.faults import DormantThetaError
-from wirebound.wiring import LayerShape, Wiring, settle_budget
+from wirebound.ops.layout import LayerIndex
+from wirebound.wiring import LayerShape
 
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 _MODES = ("zeros", "reflect", "replicate", "circular")
@@ -44,39 +50,26 @@ class ConvGradient:
         return torch.einsum("ngop,ngcp->goc", dy, patches).flatten(0, 1)
 
 
-class _SparseConv(torch.autograd.Function):
-    """Exact gradients to the input, to θ at the active positions, and to the bias."""
+class SparseConvNd(SparseLayer):
+    """A torch convolution with exactly K connections, stored and computed as such.
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, theta: Tensor, bias: Tensor | None, layer: _SparseConvNd) -> Tensor:
-        ctx.save_for_backward(x, theta)
-        ctx.shapes = x.shape, theta.shape
-        ctx.layer = layer
-        ctx.index = index = layer.fast_wiring.layer_index(layer.part)
-        return ops.conv2d_forward(x, theta, index, layer.window, bias)
+    A connection is one weight of the kernel: output channel, input channel and place. In three dimensions each pass
+    copies its input once for every plane of the kernel.
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        dy = settle_gradient(grads[0])
-        layer: _SparseConvNd = ctx.layer
-        if torch.is_grad_enabled():  # create_graph=True: our gradients would be constants in that graph
-            raise RuntimeError(f"{type(layer).__name__} has no second derivative: use create_graph=False")
-        x, theta = kept = ctx.saved_tensors
-        require_kept(kept, ctx.shapes, dy)
-        need_dx, need_dtheta, need_dbias = ctx.needs_input_grad[:3]
-        dx, dtheta = ops.conv2d_backward(x, dy, theta, ctx.index, layer.window, need_dx, need_dtheta)
-        dbias = dy.sum((0, 2, 3)) if need_dbias else None
-        watch = layer.fast_wiring.watch
-        if watch is not None:
-            watch.setdefault(layer.part, []).append(ConvGradient(x, dy, layer.window))
-        return dx, dtheta, dbias, None
+    Args:
+        in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode: as in torch.
+        options: connectivity, budget and the other fields of ``WiringOptions``.
+    """
 
-
-class _SparseConvNd(SparseLayer):
-    """What both convolutions share; inside, one dimension is two of which the first has size 1."""
-
-    dimensions: int
-    _twin: type[nn.Conv1d] | type[nn.Conv2d]
+    dimensions: ClassVar[int]
+    arguments: ClassVar[tuple[str, ...]] = (
+        *("in_channels", "out_channels", "kernel_size", "stride"),
+        *("padding", "dilation", "groups", "bias", "padding_mode"),
+    )
+    bias_sums = (0, 2, 3)  # what the gradient of the bias sums over
+    padding: Any  # numbers, "same" or "valid"
+    output_padding: tuple[int, ...] = ()  # of transposed convolutions
+    window: ConvWindow  # of the planes that the op convolves
 
     def __init__(
         self,
@@ -89,61 +82,57 @@ class _SparseConvNd(SparseLayer):
         groups: int = 1,
         bias: bool = True,
         padding_mode: PaddingMode = "zeros",
-        *,
-        connectivity: float | None = None,
-        budget: int | None = None,
-        seed: int = 0,
-        init: str = "dense-fan-in",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        wiring: Wiring | None = None,
-        part: int = 0,
-        owner: bool = True,
+        **options: Any,
     ) -> None:
         super().__init__()
         if padding_mode not in _MODES:
             raise ValueError(f"padding_mode (={padding_mode!r}) must be one of {_MODES}")
-        window = settle_window(
-            self.dimensions, in_channels, out_channels, kernel_size, stride, padding, dilation, groups
-        )
-        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        # As torch's layers have them: one number for each dimension.
-        self.kernel_size = window.kernel[2 - self.dimensions :]
-        self.stride = window.stride[2 - self.dimensions :]
-        self.dilation = window.dilation[2 - self.dimensions :]
-        self.padding = padding if isinstance(padding, str) else window.before[2 - self.dimensions :]
+        count = self.dimensions
         self.padding_mode: PaddingMode = padding_mode
-        # Other modes than zeros pad the input first; the convolution itself then adds nothing.
-        self._margins: tuple[int, ...] | None = None
-        if padding_mode != "zeros":
-            ends = list(zip(window.before, window.after, strict=True))[2 - self.dimensions :]
-            self._margins = tuple(size for pair in reversed(ends) for size in pair)
-            window = window._replace(before=(0, 0), after=(0, 0))
-        self.window = window
-        shape = LayerShape(
-            f"conv{self.dimensions}d", out_channels, window.group_channels * math.prod(window.kernel)
-        )
-        if wiring is None:
-            count = settle_budget(connectivity, budget, shape.possible)
-            wiring = Wiring([shape], [count], seed=seed, init=init, device=device, dtype=dtype)
-        found = wiring.layers[part]
-        if (found.n_out, found.n_in) != (shape.n_out, shape.n_in):
-            raise ValueError(
-                f"part {part} of the wiring (={found.n_out} × {found.n_in}) must be the matrix of the layer "
-                f"(={shape.n_out} × {shape.n_in})"
-            )
-        theta = wiring.theta
-        self.bias = nn.Parameter(torch.zeros(out_channels, device=theta.device, dtype=theta.dtype)) if bias else None
-        self.attach(wiring, part, owner=owner)
+        self.stride = sizes("stride", stride, count, 1)
+        self._set_kernel(in_channels, out_channels, kernel_size, dilation, groups)
+        margins = settle_margins(padding, self.kernel_size, self.stride, self.dilation)
+        self.padding = padding if isinstance(padding, str) else tuple(size for size, _ in margins)
+        self._margins = tuple(size for pair in reversed(margins) for size in pair)  # in the order of F.pad
+        # The op itself pads planes with zeros; everything else is padded first.
+        self._pads_first = any(self._margins) and (count == 3 or padding_mode != "zeros")
+        self._make(self.stride, [(0, 0)] * count if self._pads_first else margins, bias, options)
 
+    def _set_kernel(self, in_channels: int, out_channels: int, kernel_size: Sizes, dilation: Sizes, groups: int) -> None:
+        require_channels(in_channels, out_channels, groups)
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size = sizes("kernel_size", kernel_size, self.dimensions, 1)
+        self.dilation = sizes("dilation", dilation, self.dimensions, 1)
+
+    def _make(
+        self, steps: tuple[int, ...], margins: Sequence[tuple[int, int]], bias: bool, options: dict[str, Any]
+    ) -> None:
+        depth = self.kernel_size[0] if self.dimensions == 3 else 1
+        planes = slice(1, None) if self.dimensions == 3 else slice(None)
+        numbers = (self.kernel_size[planes], steps[planes], self.dilation[planes])
+        self._steps = steps
+        self.window = planar((self.in_channels * depth, self.out_channels), margins[planes], self.groups, *numbers)
+        # These names are in files.
+        name = f"conv{self.dimensions}d" if self.dimensions < 3 and not self.output_padding else type(self).__name__
+        n_in = self.in_channels // self.groups * math.prod(self.kernel_size)
+        self.wire(LayerShape(name, self.out_channels, n_in), bias, options)
+
+    @one_node
     def forward(self, x: Tensor) -> Tensor:
-        if recorded(x):
-            return cast(Tensor, conv_by_operators(self, x))
-        theta = self.fast_wiring.layer_theta(self.part)
-        x = settle_input(x, theta, self)
-        bias = None if self.bias is None else settle_bias(self.bias, theta, self.out_channels, self)
-        unbatched = x.dim() == self.dimensions + 1
-        if not unbatched and x.dim() != self.dimensions + 2:
+        recording = recorded(x)
+        inputs = x if recording else self._batched(x)
+        if self._pads_first or (recording and any(self._margins)):
+            inputs = F.pad(inputs, self._margins, "constant" if self.padding_mode == "zeros" else self.padding_mode)
+        if recording:
+            convolve = (F.conv1d, F.conv2d, F.conv3d)[self.dimensions - 1]
+            return cast(Tensor, by_operators(self, convolve, inputs, self.stride, 0, self.dilation, self.groups))
+        y = self._convolve(inputs)
+        return y if x.dim() == self.dimensions + 2 else y.squeeze(0)
+
+    def _batched(self, x: Tensor) -> Tensor:
+        """The input, checked, in the precision of the parameters, and with a batch dimension."""
+        x = settle_input(x, self.fast_wiring.readable_theta(), self)
+        if x.dim() not in (self.dimensions + 1, self.dimensions + 2):
             raise ValueError(
                 f"the input (of shape {tuple(x.shape)}) must have {self.dimensions + 2} dimensions, "
                 f"or {self.dimensions + 1} without a batch"
@@ -151,92 +140,73 @@ class _SparseConvNd(SparseLayer):
         channels = x.shape[-1 - self.dimensions]
         if channels != self.in_channels:
             raise ValueError(f"the channels of the input (={channels}) must be in_channels (={self.in_channels})")
-        if unbatched:
-            x = x.unsqueeze(0)
-        if self._margins is not None:
-            x = F.pad(x, self._margins, mode=self.padding_mode)
-        if self.dimensions == 1:
-            x = x.unsqueeze(2)
-        self._require_room(x)
-        try:
-            y = cast(Tensor, _SparseConv.apply(x, theta, bias, self))
-        except DormantThetaError:
-            y = cast(Tensor, _SparseConv.apply(x, self.fast_wiring.dormant_as_zero(theta), bias, self))
-        if self.dimensions == 1:
-            y = y.squeeze(2)
-        return y.squeeze(0) if unbatched else y
+        return x if x.dim() == self.dimensions + 2 else x.unsqueeze(0)
 
-    def _require_room(self, x: Tensor) -> None:
+    def _convolve(self, x: Tensor) -> Tensor:
+        """The convolution of [batch, channels, ...]; what the op does not pad is padded already."""
         window = self.window
-        for axis in range(2 - self.dimensions, 2):
-            size = x.shape[2 + axis] + window.before[axis] + window.after[axis]
-            if size < window.reach(axis):
+        for axis, (kernel, gap) in enumerate(zip(self.kernel_size, self.dilation, strict=True), -self.dimensions):
+            size, reach = x.shape[axis], (kernel - 1) * gap + 1
+            if self.dimensions < 3:
+                size += window.before[axis] + window.after[axis]
+            if size < reach:
                 raise ValueError(
-                    f"the padded input (={size} along axis {axis - 2}) must be at least as large as the kernel "
-                    f"(={window.reach(axis)} with its dilation)"
+                    f"the padded input (={size} along axis {axis}) must be at least as large as the kernel "
+                    f"(={reach} with its dilation)"
                 )
+        if self.dimensions == 1:
+            return self._convolve_planes(x.unsqueeze(2)).squeeze(2)
+        if self.dimensions == 2:
+            return self._convolve_planes(x)
+        # [batch, channels, output depth, height, width, kernel depth]
+        gap = self.dilation[0]
+        seen = x.unfold(2, (self.kernel_size[0] - 1) * gap + 1, self._steps[0])[..., ::gap]
+        planes = seen.permute(0, 2, 1, 5, 3, 4).flatten(2, 3).flatten(0, 1)
+        y = self._convolve_planes(planes).unflatten(0, (x.shape[0], seen.shape[2]))
+        return y.transpose(1, 2).contiguous()
+
+    def _convolve_planes(self, x: Tensor) -> Tensor:
+        theta = self.fast_wiring.layer_theta(self.layer_id)
+        bias = settle_bias(self.bias, theta, self.out_channels, self)
+        return sparse_product(x, theta, bias, self)
+
+    def op_forward(self, x: Tensor, theta: Tensor, index: LayerIndex, bias: Tensor | None) -> Tensor:
+        return ops.backend_of(theta).conv2d_forward(x, theta, index, self.window, bias)
+
+    def op_backward(
+        self, x: Tensor, dy: Tensor, theta: Tensor, index: LayerIndex, need_dx: bool, need_dtheta: bool
+    ) -> tuple[Tensor | None, Tensor | None]:
+        return ops.backend_of(theta).conv2d_backward(x, dy, theta, index, self.window, need_dx, need_dtheta)
+
+    def gradient_source(self, x: Tensor, dy: Tensor) -> ConvGradient:
+        return ConvGradient(x, dy, self.window)
 
     def arranged(self, matrix: Tensor) -> Tensor:
-        return matrix.view(self.out_channels, self.window.group_channels, *self.kernel_size)
-
-    def dense_twin(self) -> nn.Conv1d | nn.Conv2d:
-        theta = self.wiring.theta
-        twin = self._twin(
-            self.in_channels,
-            self.out_channels,
-            cast(Any, self.kernel_size),
-            cast(Any, self.stride),
-            cast(Any, self.padding),
-            cast(Any, self.dilation),
-            self.groups,
-            self.bias is not None,
-            self.padding_mode,
-            device=theta.device,
-            dtype=theta.dtype,
-        )
-        with torch.no_grad():
-            twin.weight.copy_(self.dense_weight())
-            if self.bias is not None:
-                assert twin.bias is not None
-                twin.bias.copy_(self.bias)
-        return twin
+        return matrix.view(self.out_channels, self.in_channels // self.groups, *self.kernel_size)
 
     def extra_repr(self) -> str:
-        possible = self.out_channels * self.window.group_channels * math.prod(self.kernel_size)
-        share = 100 * self.active / possible if possible else math.nan
         parts = [f"{self.in_channels}, {self.out_channels}", f"kernel_size={self.kernel_size}", f"stride={self.stride}"]
-        if isinstance(self.padding, str) or any(self.padding):
-            parts.append(f"padding={self.padding!r}")
-        if any(size != 1 for size in self.dilation):
-            parts.append(f"dilation={self.dilation}")
-        if self.groups != 1:
-            parts.append(f"groups={self.groups}")
-        if self.padding_mode != "zeros":
-            parts.append(f"padding_mode={self.padding_mode}")
-        return ", ".join([*parts, f"bias={self.bias is not None}", f"active={self.active} ({share:.3g} %)"])
+        usual = {"padding": 0, "dilation": 1, "groups": 1, "padding_mode": "zeros", "output_padding": 0}
+        for name, value in usual.items():
+            given = getattr(self, name)
+            if any(each != value for each in given) if isinstance(given, tuple) else given != value:
+                parts.append(f"{name}={given!r}" if name == "padding" else f"{name}={given}")
+        return ", ".join([*parts, f"bias={self.bias is not None}", self.repr_active()])
 
 
-class SparseConv2d(_SparseConvNd):
-    """``nn.Conv2d`` with exactly K connections, stored and computed as such.
+class SparseConv1d(SparseConvNd):
+    """``nn.Conv1d`` with exactly K connections (arguments: ``SparseConvNd``)."""
 
-    A connection is one weight of the kernel: output channel, input channel and place.
-
-    Args:
-        in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode: as in
-            ``nn.Conv2d``.
-        connectivity: share of the possible connections that exist, in (0, 1]; or
-        budget: their number.
-        seed: decides positions, signs and first weights.
-        init: ``"dense-fan-in"`` (the paper: N(0,1)/√(inputs of an output)) or ``"sparse-fan-in"``.
-        wiring, part: take this part of an existing wiring instead of an own one.
-    """
-
-    dimensions = 2
-    _twin = nn.Conv2d
+    dimensions, dense_class = 1, nn.Conv1d
 
 
-class SparseConv1d(_SparseConvNd):
-    """``nn.Conv1d`` with exactly K connections, stored and computed as such; see ``SparseConv2d``."""
+class SparseConv2d(SparseConvNd):
+    """``nn.Conv2d`` with exactly K connections (arguments: ``SparseConvNd``)."""
 
-    dimensions = 1
-    _twin = nn.Conv1d
+    dimensions, dense_class = 2, nn.Conv2d
+
+
+class SparseConv3d(SparseConvNd):
+    """``nn.Conv3d`` with exactly K connections (arguments: ``SparseConvNd``)."""
+
+    dimensions, dense_class = 3, nn.Conv3d

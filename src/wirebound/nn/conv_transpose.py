@@ -1,41 +1,36 @@
-"""``SparseConvTranspose1d``, ``2d`` and ``3d``: transposed convolutions with K connections instead of a dense kernel.
+"""Transposed convolutions in one to three dimensions, with K connections instead of a dense kernel.
 
-A transposed convolution of stride s is an ordinary one of stride 1 whose input has s - 1 zeros between its neighbours,
-and which runs through input and output from their ends. A row is an output channel and a column an input channel and a
-place in the kernel, so that fan-in and fan-out mean what they mean elsewhere. Each pass holds the stretched input.
+A transposed convolution of stride s is an ordinary one of stride 1 whose input has s - 1 zeros between its neighbours, and
+which runs through input and output from their ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wirebound.nn.conv_padded import PaddedConv
-from wirebound.nn.sparse_layer import SparseLayer
-from wirebound.nn.trace import one_node, recorded, transposed_by_operators
+from wirebound.nn.conv import PaddingMode, SparseConvNd
+from wirebound.nn.sparse_layer import Matrix, SparseLayer
+from wirebound.nn.trace import by_operators, one_node, recorded
 from wirebound.nn.window import Sizes, sizes
 
 
-def as_matrix(weight: Tensor, groups: int) -> Tensor:
-    """The weight [in_channels, out_channels / groups, ...] of torch's layer as the wiring counts it:
-    [out_channels, in_channels / groups · places]."""
-    return weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flatten(1)
+class SparseConvTransposeNd(SparseConvNd):
+    """A transposed convolution of torch with exactly K connections; each pass holds the stretched input.
 
-
-class SparseConvTransposeNd(PaddedConv):
-    """What the transposed convolutions share.
+    A row is an output channel and a column an input channel and a place in the kernel, so that fan-in and fan-out mean
+    what they mean elsewhere.
 
     Args:
-        in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation: as in torch;
-            ``padding_mode`` must be ``"zeros"``, as there.
-        options: connectivity, budget, seed, init, device, dtype, wiring, part and owner, as in ``SparseConv2d``.
+        in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation: as in torch.
+        padding_mode: must be ``"zeros"``, as in torch.
+        options: connectivity, budget and the other fields of ``WiringOptions``.
     """
 
-    dense_class: ClassVar[Any]
+    arguments = (*SparseConvNd.arguments, "output_padding")
 
     def __init__(
         self,
@@ -48,43 +43,48 @@ class SparseConvTransposeNd(PaddedConv):
         groups: int = 1,
         bias: bool = True,
         dilation: Sizes = 1,
-        padding_mode: str = "zeros",
+        padding_mode: PaddingMode = "zeros",
         **options: Any,
     ) -> None:
+        SparseLayer.__init__(self)
         if padding_mode != "zeros":
             raise ValueError(f"padding_mode (={padding_mode!r}) must be 'zeros' in a transposed convolution")
         count = self.dimensions
-        kernel, gaps = sizes("kernel_size", kernel_size, count, 1), sizes("dilation", dilation, count, 1)
-        super().__init__(in_channels, out_channels, kernel, (1,) * count, gaps, groups, bias, **options)
         self.padding_mode = padding_mode
+        self._set_kernel(in_channels, out_channels, kernel_size, dilation, groups)
         self.stride, self.padding = sizes("stride", stride, count, 1), sizes("padding", padding, count, 0)
         self.output_padding = sizes("output_padding", output_padding, count, 0)
-        for extra, step, gap in zip(self.output_padding, self.stride, gaps, strict=True):
+        for extra, step, gap in zip(self.output_padding, self.stride, self.dilation, strict=True):
             if extra >= max(step, gap):
-                raise ValueError(
-                    f"output_padding (={output_padding!r}) must be smaller than stride (={stride!r}) or dilation "
-                    f"(={dilation!r})"
-                )
+                limits = f"stride (={stride!r}) or dilation (={dilation!r})"
+                raise ValueError(f"output_padding (={output_padding!r}) must be smaller than {limits}")
+        self._make((1,) * count, [(0, 0)] * count, bias, options)
+
+    @classmethod
+    def matrices_of(cls, dense: Any) -> list[Matrix]:
+        n_out, groups = dense.out_channels, dense.groups
+        n_in = dense.weight.numel() // n_out if n_out else 0
+        return [Matrix("", dense.weight, n_out, n_in, lambda weight: as_matrix(weight, groups))]
 
     @one_node
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """As torch's layer: ``output_size`` chooses among the sizes that the stride leaves open."""
         if recorded(input):
-            return transposed_by_operators(self, input, self._extra(input, output_size))
-        x = self.batched(input)
-        extra = self._extra(x, output_size)
-        axes = list(range(2, 2 + self.dimensions))
+            convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.dimensions - 1]
+            rest = (self.stride, self.padding, self._extra(input, output_size), self.groups, self.dilation)
+            return cast(Tensor, by_operators(self, convolve, input, *rest))
+        x = self._batched(input)
+        extra, axes = self._extra(x, output_size), list(range(2, 2 + self.dimensions))
         stretched = x.flip(axes)
         if any(step > 1 for step in self.stride):
             spread = [(size - 1) * step + 1 for size, step in zip(x.shape[2:], self.stride, strict=True)]
-            apart = tuple(slice(None, None, step) for step in (1, 1, *self.stride))
             near, stretched = stretched, x.new_zeros(*x.shape[:2], *spread)
-            stretched[apart] = near
+            stretched[tuple(slice(None, None, step) for step in (1, 1, *self.stride))] = near
         margins = []  # in the order of F.pad; negative where padding takes more off than the kernel adds
         for axis in reversed(range(self.dimensions)):
             around = (self.kernel_size[axis] - 1) * self.dilation[axis] - self.padding[axis]
             margins += [around + extra[axis], around]
-        y = self.convolve(F.pad(stretched, margins) if any(margins) else stretched).flip(axes)
+        y = self._convolve(F.pad(stretched, margins) if any(margins) else stretched).flip(axes)
         return y if input.dim() == self.dimensions + 2 else y.squeeze(0)
 
     def _extra(self, x: Tensor, output_size: Sequence[int] | None) -> tuple[int, ...]:
@@ -92,16 +92,10 @@ class SparseConvTransposeNd(PaddedConv):
         if output_size is None:
             return self.output_padding
         wanted = tuple(output_size)[-self.dimensions :]
-        reach = [(size - 1) * gap + 1 for size, gap in zip(self.kernel_size, self.dilation, strict=True)]
-        least = [
-            (size - 1) * step - 2 * around + seen
-            for size, step, around, seen in zip(x.shape[-self.dimensions :], self.stride, self.padding, reach, strict=True)
-        ]
+        numbers = zip(x.shape[-self.dimensions :], self.stride, self.padding, self.kernel_size, self.dilation, strict=True)
+        least = [(size - 1) * step - 2 * around + (kernel - 1) * gap + 1 for size, step, around, kernel, gap in numbers]
         most = [size + step - 1 for size, step in zip(least, self.stride, strict=True)]
-        fits = len(wanted) == self.dimensions and all(
-            low <= size <= high for low, size, high in zip(least, wanted, most, strict=True)
-        )
-        if not fits:
+        if len(wanted) != len(least) or not all(a <= size <= b for a, size, b in zip(least, wanted, most, strict=True)):
             raise ValueError(f"output_size (={list(output_size)}) must be between {least} and {most} for this input")
         return tuple(size - low for size, low in zip(wanted, least, strict=True))
 
@@ -114,48 +108,26 @@ class SparseConvTransposeNd(PaddedConv):
         ins, outs = self.in_channels // self.groups, self.out_channels // self.groups
         return matrix.view(self.groups, outs, ins, *self.kernel_size).transpose(1, 2).flatten(0, 1)
 
-    def dense_twin(self) -> nn.Module:
-        theta = self.wiring.theta
-        twin = self.dense_class(
-            self.in_channels,
-            self.out_channels,
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.output_padding,
-            self.groups,
-            self.bias is not None,
-            self.dilation,
-            device=theta.device,
-            dtype=theta.dtype,
-        )
-        with torch.no_grad():
-            twin.weight.copy_(self.dense_weight())
-            if self.bias is not None:
-                twin.bias.copy_(self.bias)
-        return cast(nn.Module, twin)
 
-    def extra_repr(self) -> str:
-        extra = [f"output_padding={self.output_padding}"] if any(self.output_padding) else []
-        return ", ".join([*self.repr_parts(self.stride, self.padding), *extra])
+def as_matrix(weight: Tensor, groups: int) -> Tensor:
+    """The weight [in_channels, out_channels / groups, ...] of torch's transposed layer as the wiring counts it:
+    [out_channels, in_channels / groups · places]."""
+    return weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flatten(1)
 
 
 class SparseConvTranspose1d(SparseConvTransposeNd):
     """``nn.ConvTranspose1d`` with exactly K connections (arguments: ``SparseConvTransposeNd``)."""
 
-    dimensions = 1
-    dense_class = nn.ConvTranspose1d
+    dimensions, dense_class = 1, nn.ConvTranspose1d
 
 
 class SparseConvTranspose2d(SparseConvTransposeNd):
     """``nn.ConvTranspose2d`` with exactly K connections (arguments: ``SparseConvTransposeNd``)."""
 
-    dimensions = 2
-    dense_class = nn.ConvTranspose2d
+    dimensions, dense_class = 2, nn.ConvTranspose2d
 
 
 class SparseConvTranspose3d(SparseConvTransposeNd):
     """``nn.ConvTranspose3d`` with exactly K connections (arguments: ``SparseConvTransposeNd``)."""
 
-    dimensions = 3
-    dense_class = nn.ConvTranspose3d
+    dimensions, dense_class = 3, nn.ConvTranspose3d

@@ -17,7 +17,7 @@ def freeze(module: nn.Module) -> None:
     """Stop training of a module: no connection of its sparse layers moves, dies or is born until ``unfreeze``.
 
     Its other parameters (biases, norms, dense layers) get ``requires_grad=False``. The budget stays exactly K: other
-    layers of a shared wiring go on and rewire among themselves. Like ``requires_grad``, this is not part of a state
+    layers of a shared wiring still rewire among themselves. Like ``requires_grad``, this is not part of a state
     dict or checkpoint; copies of a model have it.
 
     Args:
@@ -55,15 +55,9 @@ def set_rates(module: nn.Module, *, lr: float | None = None, weight_decay: float
     layers = [layer for _, layer in sparse_layers(_module("set_rates", module))]
     if not layers:
         raise ValueError(f"module (={type(module).__name__}) has no sparse layer: use parameter groups of the optimiser")
+    factors = {name: float(factor) for name, factor in (("lr", lr), ("weight_decay", weight_decay)) if factor is not None}
     for layer in layers:
-        rates = layer.wiring.layer_rates
-        layer.wiring.set_layer_rates(
-            rates.changed(
-                layer.part,
-                lr=None if lr is None else float(lr),
-                weight_decay=None if weight_decay is None else float(weight_decay),
-            )
-        )
+        layer.wiring.set_layer_rates(layer.wiring.layer_rates.changed(layer.layer_id, **factors))
 
 
 def _module(name: str, module: nn.Module) -> nn.Module:

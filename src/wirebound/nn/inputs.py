@@ -1,13 +1,24 @@
-"""What may go into a sparse layer. Kernels get addresses, so everything else about a tensor is settled here."""
+"""What may go into a sparse layer, and the node of the autograd graph that a layer of one matrix is.
+
+Kernels get addresses, so everything else about a tensor is settled here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from wirebound.ops.faults import DormantThetaError
 from wirebound.wiring.trust import is_plain
+
+
+def direct(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """``function.apply`` for use while no function transform is active: looking for one, as ``apply`` first does, takes
+    longer than a small layer's arithmetic."""
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
 
 
 def settle_input(x: Tensor, theta: Tensor, layer: object, what: str = "the input") -> Tensor:
@@ -21,9 +32,7 @@ def settle_input(x: Tensor, theta: Tensor, layer: object, what: str = "the input
             "use wb.to_dense(model) where tensors are fake, traced or sharded"
         )
     if x.device != theta.device:
-        raise ValueError(
-            f"{what} is on {x.device}, {type(layer).__name__} on {theta.device}: move one of them with .to()"
-        )
+        raise ValueError(f"{what} is on {x.device}, {type(layer).__name__} on {theta.device}: move one of them with .to()")
     if x.dtype is not theta.dtype:
         if not torch.is_autocast_enabled(x.device.type):
             raise ValueError(f"the dtype of {what} (={x.dtype}) must be that of the layer (={theta.dtype})")
@@ -33,8 +42,10 @@ def settle_input(x: Tensor, theta: Tensor, layer: object, what: str = "the input
     return in_memory(x)
 
 
-def settle_bias(bias: Tensor, theta: Tensor, length: int, layer: object) -> Tensor:
+def settle_bias(bias: Tensor | None, theta: Tensor, length: int, layer: object) -> Tensor | None:
     """The bias as a kernel may read it."""
+    if bias is None:
+        return None
     fits = bias.dtype is theta.dtype and bias.device == theta.device and bias.shape == (length,) and is_plain(bias)
     if not fits or (length and not bias._is_zerotensor() and not bias.data_ptr()):  # or its storage was freed
         raise ValueError(
@@ -45,14 +56,15 @@ def settle_bias(bias: Tensor, theta: Tensor, length: int, layer: object) -> Tens
     return in_memory(bias if bias.is_contiguous() else bias.contiguous())
 
 
-def settle_gradient(dy: Tensor) -> Tensor:
-    """The gradient of an output as a kernel may read it: autograd has settled all but what is not in memory yet."""
-    return in_memory(dy)
-
-
 def in_memory(tensor: Tensor) -> Tensor:
     """The tensor itself, unless its numbers are still to be made: a sign to be taken, or zeros that take no memory."""
     return tensor.clone() if tensor.is_neg() or tensor._is_zerotensor() else tensor
+
+
+def refuse_second_derivative(name: str) -> None:
+    """In a backward pass: with create_graph=True our gradients would be constants in that graph."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(f"{name} has no second derivative: use create_graph=False")
 
 
 def require_kept(tensors: Sequence[Tensor | None], shapes: Sequence[torch.Size], like: Tensor) -> None:
@@ -66,3 +78,40 @@ def require_kept(tensors: Sequence[Tensor | None], shapes: Sequence[torch.Size],
             f"{type(tensor).__name__} ({tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}): "
             "saved_tensors_hooks must give back what they were given"
         )
+
+
+class _SparseProduct(torch.autograd.Function):
+    """Exact gradients to the input, to θ at the active positions, and to the bias."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, theta: Tensor, bias: Tensor | None, layer: Any) -> Tensor:
+        ctx.save_for_backward(x, theta)
+        ctx.shapes = x.shape, theta.shape
+        ctx.layer = layer
+        ctx.index = index = layer.fast_wiring.layer_index(layer.layer_id)
+        return layer.op_forward(x, theta, index, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        dy, layer = in_memory(grads[0]), ctx.layer
+        refuse_second_derivative(type(layer).__name__)
+        x, theta = kept = ctx.saved_tensors
+        require_kept(kept, ctx.shapes, dy)
+        need_dx, need_dtheta, need_dbias, _ = ctx.needs_input_grad
+        dx, dtheta = layer.op_backward(x, dy, theta, ctx.index, need_dx, need_dtheta)
+        dbias = dy.sum(layer.bias_sums) if need_dbias else None
+        watch = layer.fast_wiring.watch
+        if watch is not None:
+            watch.setdefault(layer.layer_id, []).append(layer.gradient_source(x, dy))
+        return dx, dtheta, dbias, None
+
+
+_apply: Callable[..., Tensor] = direct(_SparseProduct)
+
+
+def sparse_product(x: Tensor, theta: Tensor, bias: Tensor | None, layer: Any) -> Tensor:
+    """What the op of a layer makes of an input that is settled."""
+    try:
+        return _apply(x, theta, bias, layer)
+    except DormantThetaError:
+        return _apply(x, layer.fast_wiring.dormant_as_zero(theta), bias, layer)

@@ -7,15 +7,18 @@ from it. The ledger counts both.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from wirebound.nn.sparse_layer import SparseLayer
+from wirebound.nn.options import Slot
+from wirebound.nn.sparse_layer import Matrix, SparseLayer
 from wirebound.wiring import Wiring
 
 
@@ -33,10 +36,10 @@ def matrix_of(module: nn.Module, shape: Sequence[int]) -> tuple[int, int]:
 class MaskedParameter(SparseLayer):
     """One parameter of a module, as part of a wiring (``matrix_of``)."""
 
-    def __init__(self, shape: Sequence[int], wiring: Wiring, part: int) -> None:
+    def __init__(self, shape: Sequence[int], wiring: Wiring, layer_id: int) -> None:
         super().__init__()
         self.shape = torch.Size(shape)
-        self.attach(wiring, part, owner=part == 0)
+        self.attach(wiring, layer_id, owner=layer_id == 0)
 
     @property
     def dense_bytes(self) -> int:
@@ -59,7 +62,7 @@ def _child(name: str) -> str:
 
 
 class Masked:
-    """Mark of the classes that ``mask_parameters`` makes."""
+    """Mark of the classes that ``MaskedParameters`` makes."""
 
     masked_names: tuple[str, ...]
 
@@ -88,12 +91,8 @@ def _masked_class(base: type[nn.Module], names: tuple[str, ...]) -> type[nn.Modu
             destination.pop(prefix + name, None)
 
     attributes: dict[str, Any] = {name: reader(name) for name in names}
-    attributes.update(
-        masked_names=names,
-        __reduce_ex__=__reduce_ex__,
-        _save_to_state_dict=_save_to_state_dict,
-        __module__=base.__module__,
-    )
+    attributes |= {"masked_names": names, "__module__": base.__module__}
+    attributes |= {"__reduce_ex__": __reduce_ex__, "_save_to_state_dict": _save_to_state_dict}
     made = _classes[base, names] = type(base.__name__, (Masked, base), attributes)
     return made
 
@@ -103,16 +102,38 @@ def _rebuild(base: type[nn.Module], names: tuple[str, ...]) -> nn.Module:
     return cls.__new__(cls)
 
 
-def mask_parameters(module: nn.Module, names: Sequence[str], slots: Sequence[tuple[Wiring, int]]) -> nn.Module:
-    """Put these parameters of a module under wirings, in place."""
-    for name, (wiring, part) in zip(names, slots, strict=True):
-        shape = module._parameters[name].shape  # type: ignore[union-attr]
-        del module._parameters[name]
-        module.add_module(_child(name), MaskedParameter(shape, wiring, part))
-    before = module.masked_names if isinstance(module, Masked) else ()
-    base = type(module).__mro__[2] if isinstance(module, Masked) else type(module)
-    module.__class__ = _masked_class(base, (*before, *names))
-    return module
+@dataclass(frozen=True)
+class MaskedParameters:
+    """Parameters of a module without a sparse layer, as ``sparsify`` takes them: dense in every pass (``LayerKind``)."""
+
+    names: Sequence[str]
+    masked: bool = True
+
+    def weight_names(self, module: nn.Module) -> Sequence[str]:
+        return self.names
+
+    def matrices_of(self, module: nn.Module) -> list[Matrix]:
+        found = []
+        for name in self.names:
+            weight = module.get_parameter(name)
+            n_out, n_in = matrix_of(module, weight.shape)
+            found.append(Matrix(name, weight, n_out, n_in, functools.partial(_as_rows, n_in=n_in)))
+        return found
+
+    def from_dense(self, module: nn.Module, slots: Sequence[Slot]) -> nn.Module:
+        """Put these parameters under wirings, in place."""
+        for name, (wiring, layer_id) in zip(self.names, slots, strict=True):
+            shape = module._parameters[name].shape  # type: ignore[union-attr]
+            del module._parameters[name]
+            module.add_module(_child(name), MaskedParameter(shape, wiring, layer_id))
+        before = module.masked_names if isinstance(module, Masked) else ()
+        base = type(module).__mro__[2] if isinstance(module, Masked) else type(module)
+        module.__class__ = _masked_class(base, (*before, *self.names))
+        return module
+
+
+def _as_rows(weight: Tensor, n_in: int) -> Tensor:
+    return weight.reshape(-1, n_in)
 
 
 def unmask_parameters(model: nn.Module) -> nn.Module:

@@ -1,9 +1,9 @@
-"""``SparseLSTM`` and ``SparseGRU``: ``nn.LSTM`` and ``nn.GRU`` with K connections instead of their matrices."""
+"""Torch's recurrent layers (LSTM, GRU, RNN) with K connections instead of their matrices."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,17 +12,18 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from wirebound.nn.inputs import settle_input
 from wirebound.nn.matrix import SparseMatrices
-from wirebound.nn.recurrent_pass import Direction, Pass, run_layer
-from wirebound.nn.sequence_lengths import packed_like, settle_lengths
+from wirebound.nn.recurrent_pass import Direction, Pass, packed_like, run_layer, settle_lengths
 from wirebound.nn.trace import one_node, recorded, recurrent_by_operators
-from wirebound.ops.recurrence import GATES
-from wirebound.wiring import Allocation, LayerShape, Wiring
+from wirebound.ops import GATES
+from wirebound.wiring import LayerShape
+
+NONLINEARITIES = ("tanh", "relu")
 
 
 def matrix_shapes(
     kind: str, input_size: int, hidden_size: int, num_layers: int = 1, bidirectional: bool = False, prefix: str = ""
 ) -> list[LayerShape]:
-    """The matrices of a recurrent layer (``kind`` is a key of ``ops.recurrence.GATES``), by torch's names and in torch's order."""
+    """The matrices of a recurrent layer (``kind`` is a key of ``ops.GATES``), by torch's names and in torch's order."""
     rows, directions = GATES[kind] * hidden_size, 2 if bidirectional else 1
     shapes = []
     for layer in range(num_layers):
@@ -33,103 +34,71 @@ def matrix_shapes(
     return shapes
 
 
-class SparseRecurrent(SparseMatrices):
-    """What ``SparseLSTM``, ``SparseGRU`` and ``SparseRNN`` share: all matrices are parts of one wiring, exactly K connections in all.
+class RecurrentMatrices(SparseMatrices):
+    """What recurrent layers and cells share: a cell is a layer for one step."""
 
-    Args:
-        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as in torch; ``proj_size`` is
-            not supported.
-        connectivity: share of the possible connections that exist, in (0, 1]; or
-        budget: their number.
-        allocation: how the budget is shared out among the matrices at the start, as in ``sparsify``.
-        seed: decides positions, signs and first weights.
-        init: ``"dense-fan-in"`` (the paper: N(0,1)/√fan-in) or ``"sparse-fan-in"``. Biases start at 0.
-        wiring, part: take the parts from ``part`` on of an existing wiring, in the order of ``matrix_shapes``.
-        owner: whether this layer is the one that holds the wiring as a submodule.
-    """
+    kind: str  # a key of ops.GATES, and the name of torch's function
+    input_size: int
+    hidden_size: int
+    bias: bool
+    num_layers = 1
+    batch_first = False
+    dropout = 0.0
+    bidirectional = False
+    nonlinearity: str
 
-    kind: str  # a key of ops.recurrence.GATES
-    dense_class: ClassVar[type[nn.RNNBase]]
+    def _set_kind(self, nonlinearity: str) -> None:
+        """The kind of recurrence that the argument of ``nn.RNN`` asks for."""
+        if nonlinearity not in NONLINEARITIES:
+            raise ValueError(f"nonlinearity (={nonlinearity!r}) must be one of {NONLINEARITIES}")
+        self.nonlinearity, self.kind = nonlinearity, f"rnn_{nonlinearity}"
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        *,
-        connectivity: float | None = None,
-        budget: int | None = None,
-        allocation: Allocation = "erdos-renyi",
-        seed: int = 0,
-        init: str = "dense-fan-in",
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        wiring: Wiring | None = None,
-        part: int = 0,
-        owner: bool = True,
-    ) -> None:
-        super().__init__()
-        for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
-            if size < 1:
-                raise ValueError(f"{name} (={size}) must be at least 1")
-        if not 0 <= dropout <= 1:
-            raise ValueError(f"dropout (={dropout}) must be in [0, 1]")
-        if proj_size:
-            raise ValueError(f"proj_size (={proj_size}) must be 0: {type(self).__name__} has no projections")
-        if dropout and num_layers == 1:
-            warnings.warn(f"dropout (={dropout}) is between layers, and num_layers is 1", stacklevel=2)
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
-        self.proj_size = 0
-        self.hold(
-            matrix_shapes(self.kind, input_size, hidden_size, num_layers, bidirectional),
-            bias,
-            connectivity=connectivity,
-            budget=budget,
-            allocation=allocation,
-            seed=seed,
-            init=init,
-            device=device,
-            dtype=dtype,
-            wiring=wiring,
-            part=part,
-            owner=owner,
-        )
+    def _set(self, **arguments: Any) -> None:
+        for name in ("input_size", "hidden_size", "num_layers"):
+            if arguments.get(name, 1) < 1:
+                raise ValueError(f"{name} (={arguments[name]}) must be at least 1")
+        self.__dict__.update(arguments)
 
-    def _directions(self, layer: int) -> list[Direction]:
-        each = 2 if self.bidirectional else 1
-        names = self.matrix_names[2 * each * layer : 2 * each * (layer + 1)]
+    def _states(self, state: Any, what: str) -> tuple[Tensor | None, ...]:
+        """The states that are given, None for zeros: h, and c of an LSTM."""
+        if self.kind == "lstm":
+            if state is not None and (not isinstance(state, tuple | list) or len(state) != 2):
+                raise TypeError(f"the {what} of an LSTM must be a pair (h, c)")
+            return (None, None) if state is None else tuple(state)
+        if state is not None and not isinstance(state, Tensor):
+            raise TypeError(f"the {what} of {type(self).__name__} must be one tensor h")
+        return (state,)
+
+    def _require_input(self, x: Tensor, most: int) -> Tensor:
+        x = settle_input(x, self.wiring.theta, self)
+        if x.dim() not in (most - 1, most):
+            raise ValueError(f"the input must have {most} dimensions, or {most - 1} without a batch, not {x.dim()}")
+        if x.shape[-1] != self.input_size:
+            raise ValueError(f"the last dimension of the input (={x.shape[-1]}) must be input_size (={self.input_size})")
+        return x
+
+    def _directions(self, names: list[str]) -> list[Direction]:
         found = []
-        for ih, hh in zip(names[::2], names[1::2], strict=True):
-            biases = [self.bias_of(name) for name in (ih, hh)]
-            matrices = [self._modules[name] for name in (ih, hh)]
-            found.append(Direction(*matrices, *biases))  # type: ignore[arg-type]
+        for pair in zip(names[::2], names[1::2], strict=True):
+            found.append(Direction(*(self._modules[n] for n in pair), *(self.bias_of(n) for n in pair)))  # type: ignore[arg-type]
         return found
 
-    def run(
+    def _run(
         self, x: Any, state: tuple[Tensor | None, ...], lengths: Tensor | None, mask: Tensor | None
     ) -> tuple[Any, list[Tensor]]:
-        """Output and last states; ``state`` has as many tensors as the kind has states, or None for zeros. What is
-        packed goes in padded, and out packed again."""
+        """Output and last states; what is packed goes in padded, and out packed again."""
         if isinstance(x, PackedSequence):
             if lengths is not None or mask is not None:
                 raise ValueError("a PackedSequence has lengths of its own: give neither lengths nor mask beside it")
             padded, lengths = pad_packed_sequence(x, self.batch_first)
-            y, finals = self.run(padded, state, lengths, None)
+            y, finals = self._run(padded, state, lengths, None)
             return packed_like(y, x, lengths, self.batch_first), finals
         if recorded(x):
-            return recurrent_by_operators(self, x, state, lengths, mask)
-        theta = self.wiring.theta
-        x = settle_input(x, theta, self)
-        if x.dim() not in (2, 3):
-            raise ValueError(f"the input must have 3 dimensions, or 2 without a batch, not {x.dim()}")
-        if x.shape[-1] != self.input_size:
-            raise ValueError(f"the last dimension of the input (={x.shape[-1]}) must be input_size (={self.input_size})")
+            if lengths is not None or mask is not None:
+                kind = type(self).__name__
+                raise RuntimeError(f"{kind} with lengths= or mask= cannot be traced or exported: use wb.to_dense(model)")
+            return recurrent_by_operators(self, x, state)
+        x = self._require_input(x, 3)
         batched = x.dim() == 3
         if not batched:
             x = x.unsqueeze(1)
@@ -145,7 +114,8 @@ class SparseRecurrent(SparseMatrices):
         ends: list[list[Tensor]] = [[] for _ in starts]
         each = 2 if self.bidirectional else 1
         for layer in range(self.num_layers):
-            job = Pass(self.kind, self.hidden_size, self._directions(layer), lengths, batch_first)
+            directions = self._directions(self.matrix_names[2 * each * layer : 2 * each * (layer + 1)])
+            job = Pass(self.kind, self.hidden_size, directions, lengths, batch_first)
             own = [s[each * layer : each * (layer + 1)] for s in starts]
             x, *last = run_layer(job, x, own[0], own[1] if len(own) > 1 else None)
             for end, value in zip(ends, last, strict=False):
@@ -169,81 +139,98 @@ class SparseRecurrent(SparseMatrices):
             )
         return settle_input(state, x, self, "an initial state")
 
-    def flatten_parameters(self) -> None:
-        """Nothing to do: for programs that call it on torch's layers."""
-
-    def dense_twin(self) -> nn.RNNBase:
-        """The ordinary torch layer with these weights."""
-        theta = self.wiring.theta
-        twin = cast(Any, self.dense_class)(
-            self.input_size,
-            self.hidden_size,
-            self.num_layers,
-            bias=self.bias,
-            batch_first=self.batch_first,
-            dropout=self.dropout,
-            bidirectional=self.bidirectional,
-            device=theta.device,
-            dtype=theta.dtype,
-            **self._own_options(),
-        )
-        self.fill_dense(twin)
-        return cast(nn.RNNBase, twin)
-
-    def _own_options(self) -> dict[str, Any]:
-        """Arguments that only this kind of layer has."""
-        return {}
-
     def extra_repr(self) -> str:
-        options = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
-        chosen = [f"{name}={getattr(self, name)}" for name, usual in options.items() if getattr(self, name) != usual]
-        chosen += [f"{name}={value!r}" for name, value in self._own_options().items()]
+        usual = {"bias": True, "num_layers": 1, "batch_first": False, "dropout": 0.0, "bidirectional": False}
+        chosen = {name: getattr(self, name) for name in self.arguments[2:]}
+        parts = [f"{name}={value!r}" for name, value in chosen.items() if name not in usual or value != usual[name]]
         active = sum(matrix.active for matrix in self.matrices())
-        return ", ".join([str(self.input_size), str(self.hidden_size), *chosen, f"active={active}"])
+        return ", ".join([str(self.input_size), str(self.hidden_size), *parts, f"active={active}"])
 
 
-class SparseLSTM(SparseRecurrent):
-    """``nn.LSTM`` with exactly K connections in all its matrices (arguments: ``SparseRecurrent``)."""
+class SparseRecurrent(RecurrentMatrices):
+    """A recurrent layer of torch with exactly K connections in all its matrices.
 
-    kind = "lstm"
-    dense_class = nn.LSTM
+    Args:
+        input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as in torch.
+        proj_size: must be 0.
+        options: connectivity, budget and the other fields of ``WiringOptions``; the order of layers is that of ``matrix_shapes``.
+    """
+
+    arguments: ClassVar[tuple[str, ...]] = (
+        *("input_size", "hidden_size", "num_layers", "bias"),
+        *("batch_first", "dropout", "bidirectional"),
+    )
+    proj_size = 0
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self._set(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers, bias=bias)
+        self._set(batch_first=batch_first, dropout=dropout, bidirectional=bidirectional)
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"dropout (={dropout}) must be in [0, 1]")
+        if proj_size:
+            raise ValueError(f"proj_size (={proj_size}) must be 0: {type(self).__name__} has no projections")
+        if dropout and num_layers == 1:
+            warnings.warn(f"dropout (={dropout}) is between layers, and num_layers is 1", stacklevel=2)
+        self.hold(matrix_shapes(self.kind, input_size, hidden_size, num_layers, bidirectional), bias, options)
 
     @one_node
     def forward(
-        self,
-        x: Tensor,
-        state: tuple[Tensor, Tensor] | None = None,
-        lengths: Tensor | None = None,
-        mask: Tensor | None = None,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """(output, (h_n, c_n)), as ``nn.LSTM``.
+        self, x: Any, state: Any = None, lengths: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Any, Any]:
+        """(output, h_n), or (output, (h_n, c_n)) of an LSTM, as in torch.
 
         ``lengths`` [batch], or a boolean ``mask`` [batch, time] that is true up to each sequence's end: beyond it
         outputs are 0, last states are those of the last valid step, and the reverse direction starts there, as with
         torch's packed sequences.
         """
-        if state is not None and (not isinstance(state, tuple | list) or len(state) != 2):
-            raise TypeError("the initial state of an LSTM must be a pair (h_0, c_0)")
-        y, (h_n, c_n) = self.run(x, (None, None) if state is None else tuple(state), lengths, mask)
-        return y, (h_n, c_n)
+        y, finals = self._run(x, self._states(state, "initial state"), lengths, mask)
+        return y, tuple(finals) if self.kind == "lstm" else finals[0]
+
+    def flatten_parameters(self) -> None:
+        """Nothing to do: for programs that call it on torch's layers."""
+
+
+class SparseLSTM(SparseRecurrent):
+    """``nn.LSTM`` with exactly K connections in all its matrices (arguments: ``SparseRecurrent``)."""
+
+    kind, dense_class = "lstm", nn.LSTM
 
 
 class SparseGRU(SparseRecurrent):
     """``nn.GRU`` with exactly K connections in all its matrices (arguments: ``SparseRecurrent``)."""
 
-    kind = "gru"
-    dense_class = nn.GRU
+    kind, dense_class = "gru", nn.GRU
 
-    @one_node
-    def forward(
+
+class SparseRNN(SparseRecurrent):
+    """``nn.RNN`` with exactly K connections in all its matrices (arguments: ``SparseRecurrent``, and ``nonlinearity``)."""
+
+    dense_class = nn.RNN
+    arguments = (*SparseRecurrent.arguments, "nonlinearity")
+
+    def __init__(
         self,
-        x: Tensor,
-        state: Tensor | None = None,
-        lengths: Tensor | None = None,
-        mask: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """(output, h_n), as ``nn.GRU``; ``lengths`` and ``mask`` as in ``SparseLSTM``."""
-        if state is not None and not isinstance(state, Tensor):
-            raise TypeError("the initial state of a GRU must be one tensor h_0")
-        y, (h_n,) = self.run(x, (state,), lengths, mask)
-        return y, h_n
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        **options: Any,
+    ) -> None:
+        self._set_kind(nonlinearity)
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, **options)

@@ -1,33 +1,109 @@
-"""What all sparse layers share: each is a part of a wiring, and one layer of the wiring owns it."""
+"""What all sparse layers share: their matrices are layers of a wiring, one of which owns it, and each has a torch twin."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NoReturn, TypeVar
 
+import torch
 from torch import Tensor, nn
 
+from wirebound.nn.options import Slot, WiringOptions
 from wirebound.nn.trace import plain_matrix, recorded
 from wirebound.nn.weight import lazy_weight, refuse
-from wirebound.wiring import Wiring
+from wirebound.wiring import LayerShape, Wiring
 
 Module = TypeVar("Module", bound=nn.Module)
 _HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_is_full_backward_hook",
+    *("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+    *("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs"),
+    *("_backward_hooks", "_backward_pre_hooks", "_is_full_backward_hook"),
 )
 
 
-class SparseLayer(nn.Module):
-    """A layer whose weights are part ``part`` of a wiring.
+def zero_bias(wiring: Wiring, length: int) -> nn.Parameter:
+    return nn.Parameter(wiring.theta.new_zeros(length))
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One matrix of a torch module, with outputs as rows and inputs as columns."""
+
+    name: str  # below the module's own; empty if the module is the matrix
+    weight: Tensor  # as the module has it
+    n_out: int
+    n_in: int
+    arrange: Callable[[Tensor], Tensor]  # from the weight to [n_out, n_in]
+
+    @classmethod
+    def rows_first(cls, name: str, weight: Tensor) -> Matrix:
+        """Of a weight whose first dimension are the outputs, all others together the inputs."""
+        n_out = weight.shape[0]
+        return cls(name, weight, n_out, weight.numel() // n_out if n_out else 0, lambda weight: weight.flatten(1))
+
+    def shape(self, module_name: str) -> LayerShape:
+        return LayerShape(".".join(n for n in (module_name, self.name) if n), self.n_out, self.n_in)
+
+
+class SparseModule(nn.Module):
+    """A sparse layer that has the arguments of a torch layer under the same names, so that each is made from the other."""
+
+    masked: ClassVar[bool] = False
+    dense_class: ClassVar[Any] = None
+    arguments: ClassVar[tuple[str, ...]] = ()  # of torch's constructor; both modules have them as attributes
+    wiring: Any
+
+    @classmethod
+    def weight_names(cls, dense: nn.Module) -> Sequence[str]:
+        """The parameters of the torch layer that become layers of a wiring."""
+        return ["weight"]
+
+    @classmethod
+    def matrices_of(cls, dense: Any) -> list[Matrix]:
+        """The matrices of the torch layer."""
+        return [Matrix.rows_first("", dense.weight)]
+
+    @classmethod
+    def from_dense(cls, dense: nn.Module, slots: Sequence[Slot]) -> nn.Module:
+        """The sparse layer in place of a torch layer, with the very Parameters of its biases: optimisers may hold them."""
+        twin = cls(**cls.arguments_of(dense), wiring=slots)
+        for name, bias in dense._parameters.items():
+            if not name.startswith("bias") or bias is None:
+                continue
+            if bias.is_meta:
+                twin.get_parameter(name).requires_grad_(bias.requires_grad)
+            else:
+                twin._parameters[name] = bias
+        return twin.train(dense.training)
+
+    def dense_twin(self) -> Any:
+        """The ordinary torch layer with these weights."""
+        if self.dense_class is None:
+            raise TypeError(f"{type(self).__name__} has no dense twin")
+        theta = self.wiring.theta
+        twin = self.dense_class(**self.arguments_of(self), device=theta.device, dtype=theta.dtype)
+        with torch.no_grad():
+            self.fill_dense(twin)
+        return twin.train(self.training)
+
+    @classmethod
+    def arguments_of(cls, module: nn.Module) -> dict[str, Any]:
+        found = {name: getattr(module, name) for name in cls.arguments}
+        return {name: value is not None and value is not False if name == "bias" else value for name, value in found.items()}
+
+    def fill_dense(self, twin: Any) -> None:
+        """Copy weights and biases into the torch layer."""
+        raise NotImplementedError
+
+    def requires_grad_(self: Module, requires_grad: bool = True) -> Module:
+        """Freeze or train this layer alone, although its θ is one parameter with that of others."""
+        return set_frozen(self, not requires_grad)
+
+
+class SparseLayer(SparseModule):
+    """A layer whose weights are layer ``layer_id`` of a wiring.
 
     The first layer of a wiring holds it as a submodule, so that a model's ``parameters()`` and ``state_dict()`` see
     each wiring once; the other layers refer to it.
@@ -35,11 +111,18 @@ class SparseLayer(nn.Module):
 
     wiring: Wiring
     fast_wiring: Wiring
-    part: int
+    layer_id: int
+    bias: nn.Parameter | None
     made_dense = 0  # how often its weight was made dense, by whoever computed with it
 
-    def attach(self, wiring: Wiring, part: int, *, owner: bool) -> None:
-        self.part = part
+    def wire(self, shape: LayerShape, bias: bool, options: dict[str, Any]) -> None:
+        """Take the matrix that the options ask for, and a bias of zeros."""
+        ((wiring, layer_id, owner),) = WiringOptions(**options).slots([shape])
+        self.bias = zero_bias(wiring, shape.n_out) if bias else None
+        self.attach(wiring, layer_id, owner=owner)
+
+    def attach(self, wiring: Wiring, layer_id: int, *, owner: bool) -> None:
+        self.layer_id = layer_id
         # Past nn.Module's registration: plain attributes, which copying and pickling keep identical. The second is
         # for the forward pass, where looking a submodule up takes longer than the work of a small layer.
         object.__setattr__(self, "fast_wiring", wiring)
@@ -51,19 +134,15 @@ class SparseLayer(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "wiring" and value is not self.fast_wiring:
             raise AttributeError(
-                f"the wiring of {type(self).__name__} cannot be replaced or wrapped, because other layers may be parts of it: "
-                "put another layer in its place, made with wiring=... and part=..., or load a state dict"
+                f"the wiring of {type(self).__name__} cannot be replaced or wrapped, because other layers may share it: put "
+                "another layer in its place, made with wiring=... and layer_id=..., or load a state dict"
             )
         super().__setattr__(name, value)
 
     @property
     def active(self) -> int:
         """Connections of this layer now."""
-        return self.wiring.layer_active[self.part]
-
-    def requires_grad_(self: Module, requires_grad: bool = True) -> Module:
-        """Freeze or train this layer alone, although its θ is one parameter with that of others."""
-        return set_frozen(self, not requires_grad)
+        return self.wiring.layer_active[self.layer_id]
 
     def arranged(self, matrix: Tensor) -> Tensor:
         """The matrix [n_out, n_in] as the weight of the torch twin lies: a view of it."""
@@ -71,7 +150,7 @@ class SparseLayer(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The weight as the torch twin has it: made only when someone computes with it (``nn/weight.py``)."""
+        """The weight as the torch twin has it: made only when it is computed with (``nn/weight.py``)."""
         if recorded(self.fast_wiring._parameters.get("theta")):
             return self.plain_weight()
         return lazy_weight([self], self.arranged)
@@ -87,22 +166,26 @@ class SparseLayer(nn.Module):
 
     def plain_weight(self) -> Tensor:
         """The weight by torch operators, dense, for whoever records them (``nn/trace.py``)."""
-        return self.arranged(plain_matrix(self.fast_wiring, self.part))
+        return self.arranged(plain_matrix(self.fast_wiring, self.layer_id))
 
     def dense_weight(self) -> Tensor:
         """The weights scattered into the dense matrix of the torch twin. Dense by nature."""
-        return self.arranged(self.wiring.layer_dense(self.part))
+        return self.arranged(self.wiring.layer_dense(self.layer_id))
 
-    def dense_twin(self) -> nn.Module:
-        """The ordinary torch layer with these weights."""
-        raise TypeError(f"{type(self).__name__} has no dense twin")
+    def fill_dense(self, twin: Any) -> None:
+        twin.weight.copy_(self.dense_weight())
+        if self.bias is not None:
+            twin.bias.copy_(self.bias)
+
+    def repr_active(self) -> str:
+        possible = self.wiring.layers[self.layer_id].possible
+        return f"active={self.active} ({100 * self.active / possible if possible else float('nan'):.3g} %)"
 
     # What torch's tools do to each module of a model
 
     def __prepare_scriptable__(self) -> NoReturn:
-        raise RuntimeError(
-            f"torch.jit.script cannot compile {type(self).__name__}: script wb.to_dense(model), or use torch.jit.trace"
-        )
+        kind = type(self).__name__
+        raise RuntimeError(f"torch.jit.script cannot compile {kind}: script wb.to_dense(model), or use torch.jit.trace")
 
     @property
     def qconfig(self) -> Any:
@@ -112,11 +195,8 @@ class SparseLayer(nn.Module):
     @qconfig.setter
     def qconfig(self, value: Any) -> None:
         self.__dict__["qconfig"] = value
-        warnings.warn(
-            "torch.ao.quantization leaves sparse layers as they are: quantise wb.to_dense(model) instead, or write int8 "
-            "weights with wirebound.export.to_c",
-            stacklevel=2,
-        )
+        advice = "quantise wb.to_dense(model) instead, or write int8 weights with wirebound.export.to_c"
+        warnings.warn(f"torch.ao.quantization leaves sparse layers as they are: {advice}", stacklevel=2)
 
     @qconfig.deleter
     def qconfig(self) -> None:
@@ -132,10 +212,7 @@ def sparse_layers(model: nn.Module) -> Iterator[tuple[str, SparseLayer]]:
 
 def wirings(model: nn.Module) -> list[Wiring]:
     """The wirings of a model, each once, in the order in which the model holds them."""
-    found: dict[int, Wiring] = {}
-    for _, layer in sparse_layers(model):
-        found.setdefault(id(layer.wiring), layer.wiring)
-    return list(found.values())
+    return list({id(layer.wiring): layer.wiring for _, layer in sparse_layers(model)}.values())
 
 
 def set_frozen(module: Module, frozen: bool) -> Module:
@@ -144,14 +221,12 @@ def set_frozen(module: Module, frozen: bool) -> Module:
     Where all layers of a wiring are frozen, ``requires_grad`` of θ says so, as for any parameter; marks of layers are
     for some of them.
     """
-    parts: dict[int, set[int]] = {}
-    shared: dict[int, Wiring] = {}
+    shared: dict[int, tuple[Wiring, set[int]]] = {}
     for _, layer in sparse_layers(module):
-        shared[id(layer.wiring.theta)] = layer.wiring
-        parts.setdefault(id(layer.wiring.theta), set()).add(layer.part)
-    for key, wiring in shared.items():
+        shared.setdefault(id(layer.wiring.theta), (layer.wiring, set()))[1].add(layer.layer_id)
+    for wiring, chosen in shared.values():
         before = wiring.layer_rates.frozen if wiring.theta.requires_grad else (True,) * len(wiring.layers)
-        after = tuple(frozen if part in parts[key] else was for part, was in enumerate(before))
+        after = tuple(frozen if layer_id in chosen else was for layer_id, was in enumerate(before))
         whole = all(after)
         wiring.set_layer_rates(replace(wiring.layer_rates, frozen=(False,) * len(after) if whole else after))
         wiring.theta.requires_grad_(not whole)
@@ -162,10 +237,7 @@ def set_frozen(module: Module, frozen: bool) -> Module:
 
 
 def replace_modules(model: nn.Module, replacement: Mapping[int, nn.Module]) -> nn.Module:
-    """The model with modules replaced wherever it holds them, in place; ``replacement`` goes by ``id``.
-
-    Who listens in on a module from now on listens in on what stands in its place.
-    """
+    """The model with modules replaced, with their hooks, wherever it holds them, in place; ``replacement`` goes by ``id``."""
     for module in list(model.modules()):
         if id(module) in replacement:
             for hooks in _HOOKS:  # the very dictionaries: their handles still work

@@ -1,21 +1,23 @@
-"""``sparsify``: any torch model with its large matrices replaced by sparse layers inside one budget."""
+"""``sparsify``: any torch model with its large matrices replaced by sparse layers inside one budget; ``to_dense``: the way
+back, for export and for tools that know nothing of wirings."""
 
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from wirebound.nn.account import MOST_DENSE, Account, stayed_dense
-from wirebound.nn.attention import leave_fast_paths
-from wirebound.nn.candidates import Choice, Pattern, find_candidates
-from wirebound.nn.kinds import Matrix
-from wirebound.nn.sparse_layer import replace_modules, wirings
-from wirebound.nn.stack import with_runs
-from wirebound.nn.twins import Slot
+from wirebound.nn.attention import leave_fast_paths, restore_fast_paths
+from wirebound.nn.candidates import Pattern, account_for, find_candidates
+from wirebound.nn.masked import unmask_parameters
+from wirebound.nn.options import Slot
+from wirebound.nn.sparse_layer import Matrix, replace_modules, wirings
+from wirebound.nn.stack import with_runs, without_runs
 from wirebound.ops import philox
 from wirebound.ops.layout import Geometry
 from wirebound.ops.philox import Stream, stream_of
@@ -25,6 +27,7 @@ from wirebound.wiring.budget import whole
 _log = logging.getLogger("wirebound")
 SCOPES = ("global", "layer")
 KEEPS = (None, "largest", "random")
+_MOST_DENSE = 0.5  # share of the weights that may stay dense without a warning
 
 
 def sparsify(
@@ -33,7 +36,7 @@ def sparsify(
     budget: int | None = None,
     *,
     scope: str = "global",
-    allocation: Allocation = "erdos-renyi",
+    allocation: Allocation = "paper",
     exclude: Pattern | Iterable[Pattern] = (),
     include: Pattern | Iterable[Pattern] | None = None,
     keep: str | None = None,
@@ -63,9 +66,9 @@ def sparsify(
             name or a type stands for a module with all that is in it, the name of a weight for its layer.
         include: if given, only these become sparse. It may also name modules or parameters that have no sparse layer,
             such as ``"embedding.weight"`` or ``nn.Embedding``: those get masked dense storage (``nn/masked.py``).
-        keep: ``None`` draws connections and weights anew; ``"largest"`` or ``"random"`` keeps entries of the dense
+        keep: ``None`` draws new connections and weights; ``"largest"`` or ``"random"`` keeps entries of the dense
             weights that the model has.
-        init, gain: scale of newly drawn weights (``wiring/init.py``).
+        init, gain: scale of newly drawn weights (``wiring/draw.py``).
         constraints: caps on the fan-in and fan-out of neurons and signs that belong to them, by layer name or for all.
         seed: decides everything that is drawn.
         device: where to put a model that is on ``meta``.
@@ -79,14 +82,12 @@ def sparsify(
     candidates = choice.candidates
     matrices = [matrix for candidate in candidates for matrix in candidate.matrices]
     shapes = [shape for candidate in candidates for shape in candidate.shapes]
-    counts = allocate(
-        [s.name for s in shapes],
-        [(s.n_out, s.n_in) for s in shapes],
-        allocation,
-        connectivity,
-        budget,
-        capacities=None if constraints is None else _capacities(constraints, shapes),
-    )
+    capacities = None
+    if constraints is not None:
+        constraints.require_names(shapes)
+        capacities = [constraints.capacity(shape) for shape in shapes]
+    sizes = [(s.n_out, s.n_in) for s in shapes]
+    counts = allocate([s.name for s in shapes], sizes, allocation, connectivity, budget, capacities)
     groups = [list(range(len(shapes)))] if scope == "global" else [[i] for i in range(len(shapes))]
     others = len(wirings(model))  # of a model that is sparse in part: new wirings draw other numbers
     slots: list[Slot] = []
@@ -94,47 +95,27 @@ def sparsify(
     for index, group in enumerate(groups, others):
         members = [(matrices[i], shapes[i], counts[i]) for i in group]
         limits = None if constraints is None else constraints.for_layers([shapes[i] for i in group])
-        wiring = _wire(members, keep, init, gain, limits, seed, index, device)
+        wiring = _wire(members, keep, device, init, gain, seed=seed, index=index, constraints=limits)
         frozen += _freeze(wiring, members)
-        slots += [(wiring, part) for part in range(len(group))]
-    account = _account(model, choice, frozen, sum(counts))
+        slots += [(wiring, layer_id) for layer_id in range(len(group))]
+    account, dense_share = account_for(model, choice, frozen, sum(counts))
     replacement: dict[int, nn.Module] = {}
     for candidate in candidates:
         mine, slots = slots[: len(candidate.matrices)], slots[len(candidate.matrices) :]
-        replacement[id(candidate.module)] = candidate.kind.twin(candidate.module, mine)
+        replacement[id(candidate.module)] = candidate.kind.from_dense(candidate.module, mine)
     model = replace_modules(model, replacement)
     _materialise(model, torch.device("cpu" if device is None else device))
     leave_fast_paths(model)
     model = with_runs(model)
-    _say(model, account)
-    return model
-
-
-def _account(model: nn.Module, choice: Choice, frozen: list[str], connections: int) -> Account:
-    taken = [
-        (candidate, candidate.module.get_parameter(name))
-        for candidate in choice.candidates
-        for name in candidate.kind.parameters(candidate.module)
-    ]
-    return Account(
-        matrices=sum(len(candidate.matrices) for candidate in choice.candidates),
-        taken=sum(weight.numel() for _, weight in taken),
-        connections=connections,
-        masked=tuple(shape.name for c in choice.candidates if c.kind.masked for shape in c.shapes),
-        frozen=tuple(frozen),
-        stayed=stayed_dense(model, {id(weight) for _, weight in taken}, choice.excluded, choice.whys),
-    )
-
-
-def _say(model: nn.Module, account: Account) -> None:
-    model.__dict__["sparsified"] = str(account)
+    model.__dict__["sparsified"] = account
     _log.info("sparsify: %s", account)
-    if account.dense_share > MOST_DENSE:
+    if dense_share > _MOST_DENSE:
         warnings.warn(
-            f"{account.dense_share:.0%} of the weights stayed dense: {account}. Name modules in include= to have them "
-            "masked too, or in exclude= if they are to stay dense",
-            stacklevel=3,
+            f"{dense_share:.0%} of the weights stayed dense: {account}. Name modules in include= to have them masked too, or "
+            "in exclude= if they are to stay dense",
+            stacklevel=2,
         )
+    return model
 
 
 def _freeze(wiring: Wiring, members: list[tuple[Matrix, LayerShape, int]]) -> list[str]:
@@ -153,15 +134,9 @@ def _freeze(wiring: Wiring, members: list[tuple[Matrix, LayerShape, int]]) -> li
 
 
 def _wire(
-    members: list[tuple[Matrix, LayerShape, int]],
-    keep: str | None,
-    init: str,
-    gain: float,
-    constraints: Constraints | None,
-    seed: int,
-    index: int,
-    device: torch.device | str | None,
+    members: list[tuple[Matrix, LayerShape, int]], keep: str | None, device: torch.device | str | None, init: str, gain: float, **own: Any
 ) -> Wiring:
+    """The wiring of one budget; ``own`` are its seed, index and constraints."""
     first = members[0][0].weight
     for matrix, shape, _ in members:
         if matrix.weight.dtype is not first.dtype:
@@ -173,47 +148,21 @@ def _wire(
     shapes, counts = [shape for _, shape, _ in members], [count for _, _, count in members]
     if keep is None:
         target = torch.device("cpu" if device is None else device) if on_meta else first.device
-        return Wiring(
-            shapes,
-            counts,
-            seed=seed,
-            index=index,
-            init=init,
-            gain=gain,
-            constraints=constraints,
-            device=target,
-            dtype=first.dtype,
-        )
+        return Wiring(shapes, counts, init=init, gain=gain, device=target, dtype=first.dtype, **own)
     if on_meta:
         raise ValueError(f"keep (={keep!r}) needs the dense weights of the model, but they are on the meta device")
     geometry = Geometry(tuple(s.n_out for s in shapes), tuple(s.n_in for s in shapes))
     positions, weights = [], []
-    for part, (matrix, _, count) in enumerate(members):
+    for layer_id, (matrix, _, count) in enumerate(members):
         dense = matrix.arrange(matrix.weight.detach()).t().reshape(-1)  # input-major, as positions count
-        chosen = _kept(dense, count, keep, seed, index, part)
-        positions.append(geometry.position_start[part] + chosen)
+        if keep == "largest":
+            chosen = dense.abs().topk(count).indices.sort().values
+        else:
+            stream = stream_of(Stream.POSITIONS, own["index"], layer=layer_id)
+            chosen = philox.sample_sorted(dense.numel(), count, own["seed"], stream, 0, dense.device)
+        positions.append(geometry.position_start[layer_id] + chosen)
         weights.append(dense[chosen])
-    return Wiring.from_connections(
-        shapes, torch.cat(positions), torch.cat(weights), seed=seed, index=index, constraints=constraints
-    )
-
-
-def _capacities(constraints: Constraints, shapes: list[LayerShape]) -> list[int]:
-    """What the layers have room for; refuses names of layers that do not exist."""
-    known = {shape.name for shape in shapes}
-    for setting in ("max_fan_in", "max_fan_out", "dale"):
-        value = getattr(constraints, setting)
-        unknown = sorted(set(value) - known) if isinstance(value, Mapping) else []
-        if unknown:
-            raise ValueError(f"{setting} names layer {unknown[0]!r}, which must be one of {', '.join(sorted(known))}")
-    return [constraints.capacity(shape) for shape in shapes]
-
-
-def _kept(dense: Tensor, count: int, keep: str, seed: int, index: int, part: int) -> Tensor:
-    if keep == "largest":
-        return dense.abs().topk(count).indices.sort().values
-    stream = stream_of(Stream.POSITIONS, index, layer=part)
-    return philox.sample_sorted(dense.numel(), count, seed, stream, 0, dense.device)
+    return Wiring.from_connections(shapes, torch.cat(positions), torch.cat(weights), **own)
 
 
 def _materialise(model: nn.Module, device: torch.device) -> None:
@@ -224,9 +173,28 @@ def _materialise(model: nn.Module, device: torch.device) -> None:
             continue
         reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
         if reset is None:
-            raise ValueError(
-                f"module {name!r} (={type(module).__name__}) is on the meta device and has no reset_parameters(): "
-                "build it on a real device"
-            )
+            kind = type(module).__name__
+            raise ValueError(f"module {name!r} (={kind}) is on meta and has no reset_parameters(): build it on a real device")
         module.to_empty(device=device, recurse=False)
         reset()
+
+
+def to_dense(model: nn.Module) -> nn.Module:
+    """A copy of the model in which every sparse layer is its torch twin, the weights scattered in.
+
+    Dense by nature: it allocates every matrix in full.
+    """
+    model = restore_fast_paths(unmask_parameters(without_runs(copy.deepcopy(model))))
+    model.__dict__.pop("sparsified", None)
+    return replace_modules(model, _twins(model))
+
+
+def _twins(module: nn.Module) -> dict[int, nn.Module]:
+    """The torch twin of each sparse module; what is inside of one is not looked at."""
+    make = getattr(module, "dense_twin", None)
+    if make is not None:
+        return {id(module): make().train(module.training)}
+    found: dict[int, nn.Module] = {}
+    for child in module.children():
+        found.update(_twins(child))
+    return found

@@ -1,8 +1,8 @@
 """``SparseSequential``: an ``nn.Sequential`` that takes sparse layers in a row as one node of the autograd graph.
 
 At small batches a training step is mostly the overhead of its calls. A run of at least two sparse linear layers with
-ReLU, tanh, sigmoid or nothing behind each goes through one native call forward and one backward, unless someone
-listens in on a module of the run, or the work is large enough for the layers' own kernels to use several threads.
+ReLU, tanh, sigmoid or nothing behind each goes through one native call forward and one backward, unless a module
+of the run has hooks, or the work is large enough for the layers' own kernels to use several threads.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import _are_functorch_transforms_active as transforms_active
 from torch.nn.modules import module as torch_module
 
 from wirebound import ops
-from wirebound.nn.inputs import in_memory, require_kept, settle_gradient
+from wirebound.nn.activations import KERNEL_NUMBERS
+from wirebound.nn.inputs import direct, in_memory, refuse_second_derivative, require_kept
 from wirebound.nn.linear import SparseLinear
-from wirebound.nn.node import direct, transforms_active
 from wirebound.nn.trace import watched_over
+from wirebound.ops import Stack, StackLayer, StackWiring
 from wirebound.ops.faults import DormantThetaError
-from wirebound.ops.native_stack import Stack, StackLayer, StackWiring
-from wirebound.wiring import Wiring, foreign
+from wirebound.wiring import Wiring, copies
 from wirebound.wiring.trust import is_plain
 
-# The functions that may follow a layer, by their numbers in csrc/wirebound.h.
-ACTIVATIONS: dict[type, int] = {nn.Identity: 0, nn.ReLU: 1, nn.Tanh: 2, nn.Sigmoid: 3}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 # Up to so many multiply-adds, counting a feature as one, the stack is faster than its layers one by one, whose own
 # kernels use several threads. With one thread it would be up to five times as many, but the two sum in different orders,
@@ -48,9 +47,8 @@ class _SparseStack(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph=True: our gradients would be constants in that graph
-            raise RuntimeError("SparseSequential has no second derivative: use create_graph=False")
-        dy, saved = settle_gradient(grads[0]), ctx.saved_tensors
+        refuse_second_derivative("SparseSequential")
+        dy, saved = in_memory(grads[0]), ctx.saved_tensors
         require_kept(saved, ctx.shapes, dy)
         dx, gradients = ctx.stack.backward(saved[0], saved[1], dy, ctx.needs_input_grad[1])
         return (None, dx, *gradients)
@@ -76,38 +74,39 @@ class StackRun:
         self.work = features + sum(wiring.budget for wiring in self.wirings)  # of a sample
         self._attributes = [module.__dict__ for module in modules]
         self._hooks = [attributes[name] for attributes in self._attributes for name in _HOOKS]
-        self._addresses: list[int] = []
+        self._addresses: list[object] = []
         self._stack: Stack | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        if not self._is_plain(x):
-            return self._one_by_one(x)
+        y = self._as_one(x) if self._is_plain(x) else None
+        if y is None:
+            for module in self.modules:
+                x = module(x)
+        return x if y is None else y
+
+    def _as_one(self, x: Tensor) -> Tensor | None:
+        """What the run makes of an input in one call; None if something does not fit."""
         parameters: list[Tensor] = []
         for wiring in self.wirings:
             if wiring.kinship is not None:
-                foreign.look(wiring)
-            wiring.layer_index(0)  # checks what somebody else has written
+                copies.look(wiring)
+            wiring.layer_index(0)  # checks what something else has written
             parameters.append(wiring.readable_theta())
         for layer in self.layers:
             if (bias := layer._parameters.get("bias")) is not None:
                 parameters.append(bias)
-            elif layer.bias is not None:  # somebody computes it, as parametrizations do
-                return self._one_by_one(x)
+            elif layer.bias is not None:  # it is computed, as by parametrizations
+                return None
         stack = self._prepare(parameters)
         if stack is None:
-            return self._one_by_one(x)
+            return None
         flat = x.dim() == 2
         rows = x if flat else x.reshape(-1, self.in_features)
         try:
             y = _apply(stack, rows, *parameters) if torch.is_grad_enabled() else stack.forward(rows)[0]
         except DormantThetaError:  # layers know what to do
-            return self._one_by_one(x)
+            return None
         return y if flat else y.view(*x.shape[:-1], self.out_features)
-
-    def _one_by_one(self, x: Tensor) -> Tensor:
-        for module in self.modules:
-            x = module(x)
-        return x
 
     def _is_plain(self, x: Tensor) -> bool:
         """Whether the result and its gradients are all that anyone can notice of this pass."""
@@ -116,7 +115,7 @@ class StackRun:
         if x.layout is not torch.strided or x.is_neg() or x._is_zerotensor():
             return False
         shape = x.shape
-        if not shape or shape[-1] != self.in_features or not ops.native_in_use():
+        if not shape or shape[-1] != self.in_features or not ops.backend_of(x).has_stack:
             return False
         for attributes in self._attributes:
             if "forward" in attributes:
@@ -130,7 +129,8 @@ class StackRun:
 
     def _prepare(self, parameters: Sequence[Tensor]) -> Stack | None:
         """The layers for the kernels: as before unless a tensor has moved; None if one of them does not fit."""
-        addresses: list[int] = []
+        backend = ops.backend_of(parameters[0])
+        addresses: list[object] = [backend]
         for tensor in parameters:
             if not is_plain(tensor):
                 return None
@@ -138,10 +138,10 @@ class StackRun:
         for wiring in self.wirings:
             addresses += (wiring.packed_rows.data_ptr(), wiring.colptr.data_ptr(), wiring.sign_bound)
         if addresses != self._addresses:
-            self._addresses, self._stack = addresses, self._read()
+            self._addresses, self._stack = addresses, self._read(backend)
         return self._stack
 
-    def _read(self) -> Stack | None:
+    def _read(self, backend: ops.Backend) -> Stack | None:
         tensors = [(wiring.theta, wiring.packed_rows.numel()) for wiring in self.wirings]
         tensors += [(layer.bias, layer.out_features) for layer in self.layers if layer.bias is not None]
         for tensor, length in tensors:
@@ -149,26 +149,20 @@ class StackRun:
                 return None
             if tensor.shape != (length,) or in_memory(tensor) is not tensor or (length and not tensor.data_ptr()):
                 return None
-        parts = {(id(layer.fast_wiring), layer.part) for layer in self.layers}
-        wirings = [
-            StackWiring(
-                w.theta,
-                w.packed_rows,
-                w.colptr,
-                covered=all((id(w), part) in parts for part in range(len(w.layers))),
-                bound=w.sign_bound,
-            )
-            for w in self.wirings
-        ]
+        taken = {(id(layer.fast_wiring), layer.layer_id) for layer in self.layers}
+        wirings = []
+        for w in self.wirings:
+            covered = all((id(w), layer_id) in taken for layer_id in range(len(w.layers)))
+            wirings.append(StackWiring(w.theta, w.packed_rows, w.colptr, covered=covered, bound=w.sign_bound))
         layers = []
         for module, behind in zip(self.modules, (*self.modules[1:], None), strict=True):
             if isinstance(module, SparseLinear):
                 number = next(i for i, wiring in enumerate(self.wirings) if wiring is module.fast_wiring)
-                first = module.fast_wiring.geometry.column_start[module.part]
-                activation = ACTIVATIONS.get(type(behind), 0)
+                first = module.fast_wiring.geometry.column_start[module.layer_id]
+                activation = KERNEL_NUMBERS.get(type(behind), 0)
                 shape = (module.in_features, module.out_features)
                 layers.append(StackLayer(*shape, number, first, module.bias, activation))
-        return Stack(wirings, layers)
+        return backend.stack(wirings, layers)
 
 
 class SparseSequential(nn.Sequential):
@@ -200,7 +194,7 @@ def _pieces(modules: Sequence[nn.Module]) -> list[StackRun | nn.Module]:
             module = modules[end]
             if type(module) is SparseLinear and module.in_features > 0 and width in (-1, module.in_features):
                 layers, width = layers + 1, module.out_features
-            elif end == at or type(module) not in ACTIVATIONS or type(modules[end - 1]) in ACTIVATIONS:
+            elif end == at or type(module) not in KERNEL_NUMBERS or type(modules[end - 1]) in KERNEL_NUMBERS:
                 break
             end += 1
         if layers >= 2:

@@ -13,14 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, fx, nn
+from torch._C import _are_functorch_transforms_active as transforms_active
 from torch._C import _get_dispatch_mode, _get_tracing_state, _len_torch_dispatch_stack, _TorchDispatchModeKey
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from wirebound.nn.node import transforms_active
-from wirebound.ops import ConvWindow
 from wirebound.ops.layout import rows_of
 from wirebound.wiring import Wiring, mapping
 
@@ -30,7 +28,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _RECORDERS = (_TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.FUNCTIONAL, _TorchDispatchModeKey.PROXY)
-_INSTEAD = "use wb.to_dense(model), or wirebound.export.to_onnx"
 
 
 def tracing() -> bool:
@@ -65,20 +62,25 @@ def one_node(forward: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(forward)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        if any(isinstance(value, fx.Proxy) for value in (*args, *kwargs.values())):
+        if any(isinstance(value, fx.Proxy) for value in (*args[1:], *kwargs.values())):
             return cast(R, leaf(*cast(Any, args), **cast(Any, kwargs)))
         return forward(*args, **kwargs)
 
     return called
 
 
-def plain_matrix(wiring: Wiring, part: int) -> Tensor:
-    """The dense matrix [n_out, n_in] of one part by torch operators, from which gradients flow to θ."""
+def plain_matrix(wiring: Wiring, layer_id: int) -> Tensor:
+    """The dense matrix [n_out, n_in] of one layer by torch operators, from which gradients flow to θ."""
     if _get_tracing_state() is not None and torch.onnx.is_in_onnx_export():
-        return _constant(lambda: wiring.layer_dense(part))  # ONNX has no need of θ, nor of all these operators
+        state, put = _get_tracing_state(), torch._C._set_tracing_state  # type: ignore[attr-defined]
+        put(None)
+        try:
+            return wiring.layer_dense(layer_id)  # a constant: ONNX has no need of θ, nor of all these operators
+        finally:
+            put(state)
     packed_rows, colptr = wiring.packed_rows, wiring.colptr
     theta: Tensor = wiring.theta
-    shape, first = wiring.layers[part], wiring.geometry.column_start[part]
+    shape, first = wiring.layers[layer_id], wiring.geometry.column_start[layer_id]
     # The column of a connection is the number of later columns that start at or before it.
     starts = packed_rows.new_zeros(packed_rows.numel() + 1, dtype=torch.int64)
     inner = colptr[1:-1]
@@ -92,121 +94,35 @@ def plain_matrix(wiring: Wiring, part: int) -> Tensor:
     return dense[:-1].view(shape.n_out, shape.n_in)
 
 
-def _constant(make: Callable[[], Tensor]) -> Tensor:
-    """What ``make`` gives, as a constant of the graph that is being traced."""
-    state, put = _get_tracing_state(), torch._C._set_tracing_state  # type: ignore[attr-defined]
-    put(None)
-    try:
-        return make()
-    finally:
-        put(state)
+def by_operators(layer: Any, function: Callable[..., Any], x: Any, *rest: Any) -> Any:
+    """``function`` of a recorded input, the layer's weight and bias, and the rest of its arguments.
 
-
-def _in_own_precision(function: Callable[..., Any], x: Tensor, weight: Tensor, *rest: Any) -> Any:
-    """Sparse layers compute in the precision of their parameters, also under autocast."""
+    Sparse layers compute in the precision of their parameters, also under autocast.
+    """
+    if isinstance(x, fx.Proxy):
+        return leaf(layer, x)
+    weight = layer.plain_weight()
     if not torch.is_autocast_enabled(x.device.type):
-        return function(x, weight, *rest)
+        return function(x, weight, layer.bias, *rest)
     with torch.autocast(x.device.type, enabled=False):
-        return function(x.to(weight.dtype), weight, *rest)
+        return function(x.to(weight.dtype), weight, layer.bias, *rest)
 
 
-def linear_by_operators(layer: Any, x: Any) -> Any:
-    """``SparseLinear`` for a recorded input."""
-    if isinstance(x, fx.Proxy):
-        return leaf(layer, x)
-    return _in_own_precision(F.linear, x, layer.plain_weight(), layer.bias)
-
-
-def conv_by_operators(layer: Any, x: Any) -> Any:
-    """``SparseConv1d`` and ``SparseConv2d`` for a recorded input."""
-    if isinstance(x, fx.Proxy):
-        return leaf(layer, x)
-    window: ConvWindow = layer.window
-    skipped = 2 - layer.dimensions  # inside, one dimension is two
-    margins = layer._margins
-    if margins is None:
-        ends = list(zip(window.before, window.after, strict=True))[skipped:]
-        margins = tuple(size for pair in reversed(ends) for size in pair)
-    if any(margins):
-        x = F.pad(x, margins, "constant" if layer.padding_mode == "zeros" else layer.padding_mode)
-    convolve = F.conv1d if layer.dimensions == 1 else F.conv2d
-    stride, dilation = window.stride[skipped:], window.dilation[skipped:]
-    return _in_own_precision(convolve, x, layer.plain_weight(), layer.bias, stride, 0, dilation, window.groups)
-
-
-def volume_by_operators(layer: Any, x: Tensor) -> Tensor:
-    """``SparseConv3d`` for a recorded input."""
-    if any(layer._margins):
-        x = F.pad(x, layer._margins, "constant" if layer.padding_mode == "zeros" else layer.padding_mode)
-    sizes = (layer.stride, 0, layer.dilation, layer.groups)
-    return cast(Tensor, _in_own_precision(F.conv3d, x, layer.plain_weight(), layer.bias, *sizes))
-
-
-def transposed_by_operators(layer: Any, x: Tensor, extra: Sequence[int]) -> Tensor:
-    """A transposed convolution for a recorded input; ``extra`` is its output padding."""
-    convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[layer.dimensions - 1]
-    sizes = (layer.stride, layer.padding, extra, layer.groups, layer.dilation)
-    return cast(Tensor, _in_own_precision(convolve, x, layer.plain_weight(), layer.bias, *sizes))
-
-
-def cell_by_operators(layer: Any, x: Tensor, state: Sequence[Tensor | None]) -> list[Tensor]:
-    """The states after one step of a cell, for a recorded input."""
-    functions: dict[str, Any] = {
-        "lstm": torch.lstm_cell,
-        "gru": torch.gru_cell,
-        "rnn_tanh": torch.rnn_tanh_cell,
-        "rnn_relu": torch.rnn_relu_cell,
-    }
-    batched = x.dim() == 2
-    if not batched:
-        x = x.unsqueeze(0)
-        state = [None if s is None else s.unsqueeze(0) for s in state]
-    zeros = x.new_zeros(x.shape[0], layer.hidden_size)
-    starts = [zeros if s is None else s for s in state]
-    weights = [layer._modules[name].plain_weight() for name in layer.matrix_names]
-    biases = [layer._parameters.get(name.replace("weight", "bias")) for name in layer.matrix_names]
-    ends = functions[layer.kind](x, starts[0] if len(starts) == 1 else starts, *weights, *biases)
-    ends = ends if isinstance(ends, tuple) else (ends,)
-    return list(ends) if batched else [end.squeeze(0) for end in ends]
-
-
-def recurrent_by_operators(
-    layer: Any, x: Any, state: Sequence[Tensor | None], lengths: Tensor | None, mask: Tensor | None
-) -> tuple[Tensor, list[Tensor]]:
+def recurrent_by_operators(layer: Any, x: Any, state: Sequence[Tensor | None]) -> tuple[Tensor, list[Tensor]]:
     """Output and last states of a recurrent layer for a recorded input."""
-    functions: dict[str, Any] = {
-        "lstm": torch.lstm,
-        "gru": torch.gru,
-        "rnn_tanh": torch.rnn_tanh,
-        "rnn_relu": torch.rnn_relu,
-    }
-    run = functions[layer.kind]
-    if lengths is not None or mask is not None:
-        kind = type(layer).__name__
-        raise RuntimeError(f"{kind} with lengths= or mask= cannot be traced or exported: {_INSTEAD}, without them")
     batched = x.dim() == 3
     if not batched:
         x = x.unsqueeze(1)
         state = [None if s is None else s.unsqueeze(1) for s in state]
     batch_first = batched and layer.batch_first
-    rows = len(layer.matrix_names) // 2
-    zeros = x.new_zeros(rows, x.shape[0 if batch_first else 1], layer.hidden_size)
+    zeros = x.new_zeros(len(layer.matrix_names) // 2, x.shape[0 if batch_first else 1], layer.hidden_size)
     weights: list[Tensor] = []
-    for ih, hh in zip(layer.matrix_names[::2], layer.matrix_names[1::2], strict=True):
-        weights += (layer._modules[name].plain_weight() for name in (ih, hh))
+    for pair in zip(layer.matrix_names[::2], layer.matrix_names[1::2], strict=True):
+        weights += (layer._modules[name].plain_weight() for name in pair)
         if layer.bias:
-            weights += (getattr(layer, name.replace("weight", "bias")) for name in (ih, hh))
-    dropout = layer.dropout if layer.training else 0.0
+            weights += (getattr(layer, name.replace("weight", "bias")) for name in pair)
     starts = tuple(zeros if s is None else s for s in state)
-    y, *ends = run(
-        x,
-        starts if len(starts) > 1 else starts[0],
-        weights,
-        layer.bias,
-        layer.num_layers,
-        dropout,
-        layer.training,
-        layer.bidirectional,
-        batch_first,
-    )
+    dropout = layer.dropout if layer.training else 0.0
+    settings = (layer.bias, layer.num_layers, dropout, layer.training, layer.bidirectional, batch_first)
+    y, *ends = getattr(torch, layer.kind)(x, starts if len(starts) > 1 else starts[0], weights, *settings)
     return (y, ends) if batched else (y.squeeze(1), [end.squeeze(1) for end in ends])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from wirebound.ops.layout import LayerIndex, for_connections, rows_of
+from wirebound.ops.layout import LayerIndex, for_connections, rows_of, signs_of
 from wirebound.wiring import mapping
 
 if TYPE_CHECKING:
@@ -48,15 +48,15 @@ class DenseGradient:
 
 
 class Reading:
-    """The part of a layer at the moment of reading: enough to make its matrix, and to bring a gradient back."""
+    """The matrix of a layer at the moment of reading: enough to make its matrix, and to bring a gradient back."""
 
     def __init__(self, layer: SparseLayer) -> None:
         self.layer = layer
-        wiring, part = layer.fast_wiring, layer.part
-        self.shape = wiring.layers[part].n_out, wiring.layers[part].n_in
-        self.theta = wiring.layer_theta(part)
+        wiring, layer_id = layer.fast_wiring, layer.layer_id
+        self.shape = wiring.layers[layer_id].n_out, wiring.layers[layer_id].n_in
+        self.theta = wiring.layer_theta(layer_id)
         self.values = self.theta.detach()
-        self.index: LayerIndex = wiring.layer_index(part)
+        self.index: LayerIndex = wiring.layer_index(layer_id)
         self.version = self._version()
 
     def _version(self) -> int:
@@ -75,12 +75,10 @@ class Reading:
         """∂E/∂θ from the gradient of the dense matrix; in torch operators, so that it has a gradient itself."""
         watch = self.layer.fast_wiring.watch
         if watch is not None:
-            watch.setdefault(self.layer.part, []).append(DenseGradient(dense.detach()))
+            watch.setdefault(self.layer.layer_id, []).append(DenseGradient(dense.detach()))
         packed_rows, colptr = self.index.layer_packed_rows(), self.index.layer_colptr()
         columns = for_connections(torch.arange(self.shape[1], device=packed_rows.device), colptr, packed_rows.numel())
-        with torch.enable_grad():  # the slope of the mapping from θ to the weight
-            theta = self.values.clone().requires_grad_()
-            (slope,) = torch.autograd.grad(mapping.weights(theta, packed_rows).sum(), theta)
+        slope = signs_of(packed_rows, self.values.dtype)
         if self.index.bound:
             slope = torch.where(self.values >= 0, slope, 0.0)
         return dense[rows_of(packed_rows), columns] * slope
@@ -97,19 +95,12 @@ class SparseWeight(Tensor):
 
     @staticmethod
     def __new__(
-        cls: type[SparseWeight],
-        readings: Sequence[Reading],
-        described: Tensor,
-        views: tuple[View, ...],
+        cls: type[SparseWeight], readings: Sequence[Reading], described: Tensor, views: tuple[View, ...]
     ) -> SparseWeight:
-        made = Tensor._make_wrapper_subclass(
-            cls,
-            described.shape,
-            strides=described.stride(),
-            storage_offset=described.storage_offset(),
-            dtype=described.dtype,
-            device=readings[0].values.device,
-        )
+        made: Any = Tensor._make_wrapper_subclass(
+            cls, described.shape, strides=described.stride(), storage_offset=described.storage_offset(),
+            dtype=described.dtype, device=readings[0].values.device,
+        )  # fmt: skip
         made._readings, made._described, made._views = readings, described, views
         return made
 
@@ -117,9 +108,7 @@ class SparseWeight(Tensor):
         super().__init__()
 
     @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         kwargs = kwargs or {}
         schema = func._schema
         for number, argument in enumerate(schema.arguments):
@@ -164,10 +153,7 @@ class SparseWeight(Tensor):
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> NoReturn:
-        raise RuntimeError(
-            "requires_grad of layer.weight is that of θ: freeze the layer by wb.freeze(layer), train it again by "
-            "wb.unfreeze(layer) (a tensor of its own is layer.weight.detach().clone())"
-        )
+        raise RuntimeError("requires_grad of layer.weight is that of θ: use wb.freeze(layer) and wb.unfreeze(layer)")
 
     @property
     def grad(self) -> None:
@@ -187,7 +173,7 @@ class SparseWeight(Tensor):
         refuse("data")
 
     def register_hook(self, *args: Any) -> NoReturn:
-        raise RuntimeError("layer.weight is made anew at each reading: hooks and gradients are those of layer.wiring.theta")
+        raise RuntimeError("layer.weight is made again at each reading: hooks and gradients are those of layer.wiring.theta")
 
     register_post_accumulate_grad_hook = retain_grad = register_hook
 
@@ -211,7 +197,7 @@ class SparseWeight(Tensor):
 
 
 class _Weight(torch.autograd.Function):
-    """θ of the parts → the description of their weight; a gradient to the weight goes back to each θ."""
+    """θ of the layers → the description of their weight; a gradient to the weight goes back to each θ."""
 
     @staticmethod
     def forward(ctx: Any, readings: Sequence[Reading], arrange: View, *thetas: Tensor) -> Tensor:

@@ -24,11 +24,6 @@ def sizes(name: str, value: Sizes, dimensions: int, least: int) -> tuple[int, ..
     return settled
 
 
-def _height_and_width(name: str, value: Sizes, dimensions: int, least: int) -> tuple[int, int]:
-    given = sizes(name, value, dimensions, least)
-    return (given[0], given[1]) if dimensions == 2 else (0 if least == 0 else 1, given[0])
-
-
 def require_channels(in_channels: int, out_channels: int, groups: int) -> None:
     """Raise unless all groups have as many channels, and at least one."""
     if groups < 1:
@@ -38,10 +33,30 @@ def require_channels(in_channels: int, out_channels: int, groups: int) -> None:
             raise ValueError(f"{name} (={channels}) must be a multiple of groups (={groups}), and >= 1")
 
 
-def same_margins(kernel: Sequence[int], dilation: Sequence[int]) -> list[tuple[int, int]]:
-    """What padding="same" adds before and after each dimension: an even reach leaves one more, which torch puts after."""
+def settle_margins(
+    padding: Sizes | str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> list[tuple[int, int]]:
+    """What padding adds before and after each dimension."""
+    if not isinstance(padding, str):
+        return [(size, size) for size in sizes("padding", padding, len(kernel), 0)]
+    if padding == "valid":
+        return [(0, 0)] * len(kernel)
+    if padding != "same":
+        raise ValueError(f"padding (={padding!r}) must be numbers, 'same' or 'valid'")
+    if any(step != 1 for step in stride):
+        raise ValueError(f"stride (={stride[0] if len(set(stride)) == 1 else stride!r}) must be 1 with padding='same'")
     total = [(size - 1) * gap for size, gap in zip(kernel, dilation, strict=True)]
-    return [(size // 2, size - size // 2) for size in total]
+    return [(size // 2, size - size // 2) for size in total]  # an even reach leaves one more, which torch puts after
+
+
+def planar(channels: tuple[int, int], margins: Sequence[tuple[int, int]], groups: int, *numbers: Sequence[int]) -> ConvWindow:
+    """The window of a convolution in one or two dimensions; one is two of which the first has size 1.
+
+    ``channels`` are those that go in and come out; ``numbers`` are kernel, stride and dilation.
+    """
+    kernel, stride, dilation = ((1, each[0]) if len(each) == 1 else (each[0], each[1]) for each in numbers)
+    (top, bottom), (left, right) = margins if len(margins) == 2 else ((0, 0), margins[0])
+    return ConvWindow(*channels, kernel, stride, (top, left), (bottom, right), dilation, groups)
 
 
 def settle_window(
@@ -54,20 +69,8 @@ def settle_window(
     dilation: Sizes,
     groups: int,
 ) -> ConvWindow:
-    """The window of a convolution in one or two dimensions; one is two of which the first has size 1."""
+    """The window that the arguments of a torch layer in one or two dimensions ask for."""
     require_channels(in_channels, out_channels, groups)
-    kernel = _height_and_width("kernel_size", kernel_size, dimensions, 1)
-    steps = _height_and_width("stride", stride, dimensions, 1)
-    spread = _height_and_width("dilation", dilation, dimensions, 1)
-    if not isinstance(padding, str):
-        before = after = _height_and_width("padding", padding, dimensions, 0)
-    elif padding == "valid":
-        before = after = (0, 0)
-    elif padding == "same":
-        if steps != (1, 1):
-            raise ValueError(f"stride (={stride!r}) must be 1 with padding='same'")
-        (top, bottom), (left, right) = same_margins(kernel, spread)
-        before, after = (top, left), (bottom, right)
-    else:
-        raise ValueError(f"padding (={padding!r}) must be numbers, 'same' or 'valid'")
-    return ConvWindow(in_channels, out_channels, kernel, steps, before, after, spread, groups)
+    given = {"kernel_size": kernel_size, "stride": stride, "dilation": dilation}
+    numbers = [sizes(name, value, dimensions, 1) for name, value in given.items()]
+    return planar((in_channels, out_channels), settle_margins(padding, *numbers), groups, *numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
 import operator
@@ -33,9 +34,7 @@ def whole(name: str, value: Any) -> int:
 def settle_budget(connectivity: float | None, budget: int | None, possible: int) -> int:
     """The number of connections that was asked for, by share or by count."""
     if (connectivity is None) == (budget is None):
-        raise ValueError(
-            f"exactly one of connectivity (={connectivity}) and budget (={budget}) must be given"
-        )
+        raise ValueError(f"exactly one of connectivity (={connectivity}) and budget (={budget}) must be given")
     if connectivity is not None:
         if isinstance(connectivity, bool) or not isinstance(connectivity, numbers.Real):
             raise ValueError(f"connectivity (={connectivity!r}) must be a number in (0, 1]")
@@ -43,9 +42,7 @@ def settle_budget(connectivity: float | None, budget: int | None, possible: int)
             raise ValueError(f"connectivity (={connectivity}) must be in (0, 1]")
         budget = round(float(connectivity) * possible)
         if budget < 1:
-            raise ValueError(
-                f"connectivity (={connectivity}) of {possible} possible connections must leave at least one"
-            )
+            raise ValueError(f"connectivity (={connectivity}) of {possible} possible connections must leave at least one")
     budget = whole("budget", budget)
     if not 1 <= budget <= possible:
         raise ValueError(f"budget (={budget}) must be in [1, {possible}], the number of possible connections")
@@ -88,31 +85,19 @@ def apportion(weights: Sequence[float], capacities: Sequence[int], total: int) -
     return counts
 
 
-def _uniform(shapes: Sequence[Shape]) -> list[float]:
-    return [float(rows * columns) for rows, columns in shapes]
-
-
-def _erdos_renyi(shapes: Sequence[Shape]) -> list[float]:
-    """Connections in proportion to rows + columns (Mocanu et al. 2018): small matrices are wired more densely."""
-    return [float(rows + columns) for rows, columns in shapes]
-
-
-def _equal(shapes: Sequence[Shape]) -> list[float]:
-    return [1.0 for _ in shapes]
-
-
 def _paper(shapes: Sequence[Shape]) -> list[float]:
     """The paper's own multipliers for its networks; elsewhere its rule of thumb, equal counts and small ones dense."""
     multipliers = PAPER_MULTIPLIERS.get(tuple((columns, rows) for rows, columns in shapes))
     if multipliers is None:
-        return _equal(shapes)
+        return [1.0 for _ in shapes]
     return [m * rows * columns for m, (rows, columns) in zip(multipliers, shapes, strict=True)]
 
 
 RULES: dict[str, Callable[[Sequence[Shape]], list[float]]] = {
-    "uniform": _uniform,
-    "erdos-renyi": _erdos_renyi,
-    "equal": _equal,
+    "uniform": lambda shapes: [float(rows * columns) for rows, columns in shapes],
+    # Connections in proportion to rows + columns (Mocanu et al. 2018): small matrices are wired more densely.
+    "erdos-renyi": lambda shapes: [float(rows + columns) for rows, columns in shapes],
+    "equal": lambda shapes: [1.0 for _ in shapes],
     "paper": _paper,
 }
 
@@ -121,18 +106,12 @@ def read_allocation(text: str) -> Allocation:
     """An allocation as a text says it: the name of a rule, or one value for each layer with commas between them."""
     if text in RULES:
         return text
-    parts = [part.strip() for part in text.split(",")]
-    try:
-        counts = [int(part) for part in parts]
-    except ValueError:
-        try:
-            return [float(part) for part in parts]
-        except ValueError:
-            raise ValueError(
-                f"allocation (={text!r}) must be one of {', '.join(RULES)}, or counts or connectivities of all layers, "
-                "as in 1764,690,228"
-            ) from None
-    return counts
+    for number in (int, float):
+        with contextlib.suppress(ValueError):
+            return [number(part.strip()) for part in text.split(",")]
+    raise ValueError(
+        f"allocation (={text!r}) must be one of {', '.join(RULES)}, or counts or connectivities of all layers, as in 1764,690,228"
+    )
 
 
 def allocate(
@@ -168,8 +147,8 @@ def allocate(
         total = sum(counts)
         if total < 1:
             raise ValueError("allocation must give at least one connection in all")
-        if (connectivity, budget) != (None, None) and settle_budget(connectivity, budget, possible) != total:
-            asked = settle_budget(connectivity, budget, possible)
+        asked = total if (connectivity, budget) == (None, None) else settle_budget(connectivity, budget, possible)
+        if asked != total:
             raise ValueError(f"allocation adds up to {total} connections, but the budget is {asked}")
         return counts
     for name, value in zip(names, values, strict=True):
@@ -187,8 +166,7 @@ def _values(names: Sequence[str], allocation: Sequence[float] | Mapping[str, flo
         unknown = [name for name in allocation if name not in names]
         if missing or unknown:
             raise ValueError(
-                f"allocation must name every sparse layer: missing {missing}, unknown {unknown}, "
-                f"layers are {list(names)}"
+                f"allocation must name every sparse layer: missing {missing}, unknown {unknown}, layers are {list(names)}"
             )
         return [allocation[name] for name in names]
     if len(allocation) != len(names):

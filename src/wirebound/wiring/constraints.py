@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,9 +20,7 @@ from wirebound import ops
 from wirebound.ops.layout import Geometry, rows_of
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.wiring.budget import whole
-
-if TYPE_CHECKING:
-    from wirebound.wiring.wiring import LayerShape
+from wirebound.wiring.layers import LayerShape
 
 Cap: TypeAlias = "int | Mapping[str, int] | None"
 Signs: TypeAlias = "float | Sequence[int]"
@@ -51,6 +49,14 @@ class Constraints:
     def capped(self) -> bool:
         return self.max_fan_in is not None or self.max_fan_out is not None
 
+    def require_names(self, layers: Sequence[LayerShape]) -> None:
+        """Raise if a mapping names a layer that is none of these."""
+        known = {layer.name for layer in layers}
+        for setting, value in vars(self).items():
+            unknown = sorted(set(value) - known) if isinstance(value, Mapping) else []
+            if unknown:
+                raise ValueError(f"{setting} names layer {unknown[0]!r}, which must be one of {', '.join(sorted(known))}")
+
     def for_layers(self, layers: Sequence[LayerShape]) -> Constraints:
         """The same for a wiring over some of the layers: mappings without the names of others."""
         names = {layer.name for layer in layers}
@@ -62,8 +68,7 @@ class Constraints:
 
     def caps(self, layer: LayerShape) -> tuple[int, int]:
         """(fan-in, fan-out) that neurons of a layer may have; what the matrix has room for, where nothing is asked."""
-        fan_in = _of("max_fan_in", self.max_fan_in, layer)
-        fan_out = _of("max_fan_out", self.max_fan_out, layer)
+        fan_in, fan_out = _of("max_fan_in", self.max_fan_in, layer), _of("max_fan_out", self.max_fan_out, layer)
         return min(fan_in or layer.n_in, layer.n_in), min(fan_out or layer.n_out, layer.n_out)
 
     def capacity(self, layer: LayerShape) -> int:
@@ -82,68 +87,47 @@ def _of(name: str, given: Cap, layer: LayerShape) -> int | None:
     return cap
 
 
-def settle_caps(constraints: Constraints | None, layers: Sequence[LayerShape]) -> Tensor | None:
-    """Caps as a wiring keeps them, int64[2, layers]: fan-in and fan-out; None if there are none."""
+def settle_caps(constraints: Constraints | None, layers: Sequence[LayerShape], counts: Sequence[int]) -> Tensor | None:
+    """Caps as a wiring keeps them, int64[2, layers]: fan-in and fan-out; None if there are none, an error if so many
+    connections do not fit."""
     if constraints is None or not constraints.capped:
         return None
-    _check_names("max_fan_in", constraints.max_fan_in, layers)
-    _check_names("max_fan_out", constraints.max_fan_out, layers)
-    return torch.tensor([constraints.caps(layer) for layer in layers], dtype=torch.int64, device="cpu").t().contiguous()
-
-
-def require_room(constraints: Constraints, layers: Sequence[LayerShape], counts: Sequence[int]) -> None:
-    """Raise unless so many connections fit into each layer within the caps."""
-    for layer, count in zip(layers, counts, strict=True):
-        fan_in, fan_out = constraints.caps(layer)
-        for name, cap, neurons, kind in (
-            ("max_fan_in", fan_in, layer.n_out, "outputs"),
-            ("max_fan_out", fan_out, layer.n_in, "inputs"),
-        ):
+    constraints.require_names(layers)
+    found = [constraints.caps(layer) for layer in layers]
+    for layer, count, (fan_in, fan_out) in zip(layers, counts, found, strict=True):
+        kinds = (("max_fan_in", fan_in, layer.n_out, "outputs"), ("max_fan_out", fan_out, layer.n_in, "inputs"))
+        for name, cap, neurons, kind in kinds:
             if count > neurons * cap:
                 raise ValueError(
                     f"{name} (={cap}) of layer {layer.name!r} allows {neurons * cap} connections at {neurons} {kind}, "
                     f"fewer than its {count}"
                 )
+    return torch.tensor(found, dtype=torch.int64, device="cpu").t().contiguous()
 
 
-def settle_signs(
-    constraints: Constraints | None, layers: Sequence[LayerShape], seed: int, index: int
-) -> Tensor | None:
+def settle_signs(constraints: Constraints | None, layers: Sequence[LayerShape], seed: int, index: int) -> Tensor | None:
     """The sign of each input neuron of all layers, int8: 1, -1, or 0 where it is free; None if all are."""
     if constraints is None or constraints.dale is None:
         return None
-    _check_names("dale", constraints.dale, layers)
-    dale = constraints.dale
+    constraints.require_names(layers)
     parts = []
-    for number, layer in enumerate(layers):
-        value = dale.get(layer.name, 0) if isinstance(dale, Mapping) else dale
-        if isinstance(dale, Mapping) and layer.name not in dale:
-            parts.append(torch.zeros(layer.n_in, dtype=torch.int8, device="cpu"))
-        else:
-            parts.append(_layer_signs(value, layer, seed, stream_of(Stream.COLUMN_SIGN, index, layer=number)))
+    for layer_id, layer in enumerate(layers):
+        dale = constraints.dale
+        value = dale.get(layer.name, [0] * layer.n_in) if isinstance(dale, Mapping) else dale
+        parts.append(_layer_signs(value, layer, seed, stream_of(Stream.COLUMN_SIGN, index, layer=layer_id)))
     return torch.cat(parts)
 
 
 def _layer_signs(value: Signs, layer: LayerShape, seed: int, stream: int) -> Tensor:
     if isinstance(value, Sequence):
         if len(value) != layer.n_in or any(sign not in (-1, 0, 1) for sign in value):
-            raise ValueError(
-                f"dale of layer {layer.name!r} must be a share, or 1, -1 or 0 for each of its {layer.n_in} inputs"
-            )
+            raise ValueError(f"dale of layer {layer.name!r} must be a share, or 1, -1 or 0 for each of its {layer.n_in} inputs")
         return torch.tensor(list(value), dtype=torch.int8, device="cpu")
     if not 0 <= value <= 1:
         raise ValueError(f"dale of layer {layer.name!r} (={value}) must be a share in [0, 1]")
     signs = torch.full((layer.n_in,), -1, dtype=torch.int8, device="cpu")
-    signs[ops.sample_sorted(layer.n_in, round(value * layer.n_in), seed, stream, 0, signs.device)] = 1
+    signs[ops.backend_on(signs.device).sample_sorted(layer.n_in, round(value * layer.n_in), seed, stream, 0, signs.device)] = 1
     return signs
-
-
-def _check_names(name: str, value: Any, layers: Sequence[LayerShape]) -> None:
-    if isinstance(value, Mapping):
-        known = [layer.name for layer in layers]
-        unknown = sorted(set(value) - set(known))
-        if unknown:
-            raise ValueError(f"{name} names unknown layers {unknown}, layers are {known}")
 
 
 def constraint_fault(
@@ -159,15 +143,19 @@ def constraint_fault(
         sizes = torch.tensor([geometry.n_in, geometry.n_out], device=fan_caps.device)
         if bool(((fan_caps < 0) | (fan_caps > sizes)).any()):
             return "fan_caps must be numbers that the layers have room for"
-        inward, outward = fan_counts(geometry, packed_rows, colptr)
+        outward = colptr[1:] - colptr[:-1]
+        starts = torch.tensor(geometry.row_start[:-1], device=packed_rows.device)
+        first = starts.repeat_interleave(torch.tensor(geometry.n_in, device=packed_rows.device))
+        rows = rows_of(packed_rows) + torch.repeat_interleave(first, outward, output_size=packed_rows.numel())
+        inward = torch.bincount(rows, minlength=geometry.row_start[-1])
         for name, counts, caps, kind in (
             ("max_fan_in", inward, fan_caps[0].repeat_interleave(sizes[1]), "output"),
             ("max_fan_out", outward, fan_caps[1].repeat_interleave(sizes[0]), "input"),
         ):
             over = torch.nonzero(counts > caps).view(-1)
             if over.numel():
-                first = int(over[0])
-                return f"{name} (={int(caps[first])}) must hold, but {kind} neuron {first} has {int(counts[first])}"
+                worst = int(over[0])
+                return f"{name} (={int(caps[worst])}) must hold, but {kind} neuron {worst} has {int(counts[worst])}"
     if column_signs is not None:
         if bool(((column_signs < -1) | (column_signs > 1)).any()):
             return "column_signs must be 1, -1 or 0"
@@ -178,12 +166,3 @@ def constraint_fault(
         if wrong.numel():
             return f"a connection must have the sign of its input neuron, {wrong.numel()} have not"
     return None
-
-
-def fan_counts(geometry: Geometry, packed_rows: Tensor, colptr: Tensor) -> tuple[Tensor, Tensor]:
-    """Connections of each output neuron and of each input neuron, through all layers."""
-    outward = colptr[1:] - colptr[:-1]
-    starts = torch.tensor(geometry.row_start[:-1], device=packed_rows.device)
-    first = torch.repeat_interleave(starts, torch.tensor(geometry.n_in, device=packed_rows.device))
-    rows = rows_of(packed_rows) + torch.repeat_interleave(first, outward, output_size=packed_rows.numel())
-    return torch.bincount(rows, minlength=geometry.row_start[-1]), outward

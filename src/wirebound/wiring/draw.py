@@ -1,8 +1,9 @@
-"""Which dormant connections are born: drawn uniformly, as many as died, and those that a rule has chosen already."""
+"""Which connections exist first and how strong, and which dormant ones are born: draws in O(K), nothing dense."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,18 +11,75 @@ import torch
 from torch import Tensor
 
 from wirebound import ops
-from wirebound.ops.layout import Geometry
+from wirebound.ops.layout import Geometry, pack
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.ops.reference_rewire import draw_layers
-from wirebound.wiring.repair import augment, regular
-from wirebound.wiring.room import Numbers, Room
+from wirebound.wiring.room import draw_first, draw_within_caps
 
 if TYPE_CHECKING:
-    from wirebound.wiring.wiring import Wiring
+    from wirebound.wiring.rewirable import Rewirable
+
+_CHUNK = 1 << 16  # positions at a time: larger pieces of scratch stay with the allocator
+INITS = ("dense-fan-in", "sparse-fan-in")
+
+
+def draw_positions(
+    geometry: Geometry, counts: Sequence[int], seed: int, index: int, device: torch.device, fan_caps: Tensor | None = None
+) -> Tensor:
+    """``counts[i]`` positions in layer i, every subset (within the caps) equally likely, sorted through all layers."""
+    if fan_caps is not None:
+        return draw_first(geometry, fan_caps, counts, seed, index, device)
+    parts = []
+    for i, (count, size) in enumerate(zip(counts, geometry.sizes, strict=True)):
+        stream = stream_of(Stream.POSITIONS, index, layer=i)
+        parts.append(ops.backend_on(device).sample_sorted(size, count, seed, stream, 0, device).add_(geometry.position_start[i]))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def draw_theta(
+    geometry: Geometry,
+    counts: Sequence[int],
+    seed: int,
+    index: int,
+    init: str,
+    gain: float | Sequence[float],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Tensor:
+    """θ = gain · |N(0, 1)| / √fan-in. With a random sign this is the paper's N(0, 1)/√n_in.
+
+    ``dense-fan-in``: n_in, the columns of the matrix, as in the paper. ``sparse-fan-in``: the mean number of
+    connections of a row, which keeps the variance of activities from shrinking with connectivity. The gain may be one for
+    each layer.
+    """
+    if init not in INITS:
+        raise ValueError(f"init (={init!r}) must be one of {INITS}")
+    gains = gain if isinstance(gain, Sequence) else [gain] * len(counts)
+    if len(gains) != len(counts):
+        raise ValueError(f"gain has {len(gains)} values for {len(counts)} layers")
+    parts = []
+    for i, (count, rows, columns) in enumerate(zip(counts, geometry.n_out, geometry.n_in, strict=True)):
+        fan_in = columns if init == "dense-fan-in" else max(1.0, count / max(1, rows))
+        nu = ops.backend_on(device).normals(seed, stream_of(Stream.WEIGHTS, index, layer=i), 0, count, device).to(dtype)
+        parts.append(nu.abs_().mul_(gains[i] / math.sqrt(fan_in)))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def build_index(geometry: Geometry, positions: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+    """(packed_rows, colptr) of sorted positions, a chunk at a time: the scratch must not outweigh the wiring."""
+    packed_rows = torch.empty(positions.numel(), dtype=torch.int32, device=positions.device)
+    colptr = torch.zeros(geometry.column_start[-1] + 1, dtype=torch.int64, device=positions.device)
+    for start in range(0, positions.numel(), _CHUNK):
+        chunk = slice(start, start + _CHUNK)
+        columns, rows = geometry.locate(positions[chunk])
+        packed_rows[chunk] = pack(rows, negative[chunk])
+        first = int(columns[0])
+        counts = torch.bincount(columns - first)
+        colptr[first + 1 : first + 1 + counts.numel()] += counts
+    return packed_rows, torch.cumsum(colptr, 0, out=colptr)
 
 
 def draw_newborns(
-    wiring: Wiring,
+    wiring: Rewirable,
     survivors: Tensor,
     dead: Tensor,
     step: int,
@@ -32,98 +90,37 @@ def draw_newborns(
 ) -> Tensor:
     """Sorted dormant positions for as many newborns as connections died.
 
+    Where neurons have caps, only positions that keep them are drawn. Nobody is born in a frozen layer: since nobody
+    dies there either, the places of the dead are always free.
+
     Args:
         survivors, dead: sorted positions; the dead are dormant and may be drawn.
-        chosen: sorted dormant positions that are to be among them; the rest is drawn.
-        counts: newborns of each layer; by default they are drawn over all layers:
-        shares: the layer of each in proportion to these, else uniformly over the wiring.
-
-    Where neurons have caps, only positions that keep them are drawn, one newborn after another. Nobody is born in a
-    frozen layer: since nobody dies there either, the places of the dead at least are always free.
+        chosen: sorted dormant positions that must be among them; the rest is drawn.
+        counts: newborns of each layer; by default they are drawn over all layers.
+        shares: the layer of each newborn in proportion to these, else uniformly over the wiring.
     """
-    if wiring.fan_caps is not None:
-        return _within_caps(wiring, wiring.fan_caps, survivors, dead, step, chosen, counts, shares)
     geometry, name = wiring.geometry, (wiring.seed, wiring.index, step)
-    missing, occupied = dead.numel(), survivors
-    if chosen is not None and chosen.numel():
-        missing, occupied = missing - chosen.numel(), torch.cat([survivors, chosen]).sort().values
-        if counts is not None:
-            counts = [n - have for n, have in zip(counts, per_layer(wiring, chosen), strict=True)]
+    chosen = survivors[:0] if chosen is None else chosen
+    occupied = torch.cat([survivors, chosen]).sort().values if chosen.numel() else survivors
+    if counts is not None and chosen.numel():
+        counts = [n - have for n, have in zip(counts, per_layer(geometry, chosen), strict=True)]
+    closed = wiring.layer_rates.frozen if wiring.has_frozen else None
+    if wiring.fan_caps is not None:
+        return draw_within_caps(geometry, wiring.fan_caps, occupied, chosen, dead, name, counts, shares, closed)
     if counts is not None:
-        drawn = ops.draw_in_layers(geometry, occupied, counts, *name)
+        drawn = ops.draw_in_layers(wiring, occupied, counts, step)
     else:
-        closed = wiring.layer_rates.frozen if wiring.has_frozen else None
-        drawn = ops.draw_newborns(geometry, occupied, missing, *name, shares, closed)
-    return drawn if chosen is None else torch.cat([chosen, drawn]).sort().values
+        drawn = ops.draw_newborns(wiring, occupied, dead.numel() - chosen.numel(), step, shares, closed)
+    return torch.cat([chosen, drawn]).sort().values if chosen.numel() else drawn
 
 
-def _within_caps(
-    wiring: Wiring,
-    fan_caps: Tensor,
-    survivors: Tensor,
-    dead: Tensor,
-    step: int,
-    chosen: Tensor | None,
-    counts: Sequence[int] | None,
-    shares: Sequence[float] | None,
-) -> Tensor:
-    newborns = survivors[:0] if chosen is None else chosen
-    if wiring.has_frozen:
-        fan_caps = fan_caps.masked_fill(torch.tensor(wiring.layer_rates.frozen, device=fan_caps.device), 0)
-    room = Room(wiring.geometry, fan_caps, torch.cat([survivors, newborns]).sort().values)
-    missing = dead.numel() - newborns.numel()
-
-    def numbers(layer: int | None) -> Numbers:
-        stream = stream_of(Stream.NEWBORN, wiring.index, layer=layer)
-        return Numbers(wiring.seed, stream, step, survivors.device)
-
-    if counts is None and shares is not None:
-        stream = stream_of(Stream.NEWBORN_LAYER, wiring.index)
-        wanted = draw_layers(missing, shares, room.layer_room(), wiring.seed, stream, step)
-    elif counts is not None:
-        wanted = [n - have for n, have in zip(counts, per_layer(wiring, newborns), strict=True)]
-    else:
-        wanted = [0] * len(wiring.layers)
-    drawn = [room.draw(n, numbers(layer), layer) for layer, n in enumerate(wanted)]
-    if counts is None:
-        drawn.append(room.draw(missing - sum(part.numel() for part in drawn), numbers(None)))
-    newborns = torch.cat([newborns, *drawn]).sort().values
-    if newborns.numel() == dead.numel():
-        return newborns
-    if counts is None:
-        return augment(room, newborns, dead, dead.numel() - newborns.numel())
-    starts = torch.tensor(wiring.geometry.position_start[1:], device=dead.device)
-    of_newborns, of_dead = (torch.searchsorted(starts, part, right=True) for part in (newborns, dead))
-    parts = []
-    for layer, n in enumerate(counts):
-        mine = newborns[of_newborns == layer]
-        parts.append(augment(room, mine, dead[of_dead == layer], n - mine.numel()))
-    return torch.cat(parts)
-
-
-def draw_first(
-    geometry: Geometry, fan_caps: Tensor, counts: Sequence[int], seed: int, wiring_index: int, device: torch.device
-) -> Tensor:
-    """``counts[i]`` sorted positions in layer i that keep the caps, drawn one after another; they are known to fit."""
-    room = Room(geometry, fan_caps, torch.empty(0, dtype=torch.int64, device=device))
-    parts = []
-    for layer, count in enumerate(counts):
-        stream = stream_of(Stream.POSITIONS, wiring_index, layer=layer)
-        found = room.draw(count, Numbers(seed, stream, 0, device), layer)
-        if found.numel() < count:
-            fits = geometry.position_start[layer] + regular(geometry.n_out[layer], geometry.n_in[layer], count).to(device)
-            found = augment(room, found, fits, count - found.numel())
-        parts.append(found.sort().values)
-    return torch.cat(parts)
-
-
-def per_layer(wiring: Wiring, positions: Tensor) -> list[int]:
+def per_layer(geometry: Geometry, positions: Tensor) -> list[int]:
     """How many of these sorted positions each layer has."""
-    edges = torch.tensor(wiring.geometry.position_start, device=positions.device)
+    edges = torch.tensor(geometry.position_start, device=positions.device)
     return [b - a for a, b in itertools.pairwise(torch.searchsorted(positions, edges).tolist())]
 
 
-def fault_of_newborns(wiring: Wiring, survivors: Tensor, newborns: Tensor, count: int) -> str | None:
+def fault_of_newborns(wiring: Rewirable, survivors: Tensor, newborns: Tensor, count: int) -> str | None:
     """Why these positions cannot be born, or None."""
     if newborns.numel() != count:
         return f"newborns (={newborns.numel()}) must be as many as the dead (={count})"
@@ -135,7 +132,7 @@ def fault_of_newborns(wiring: Wiring, survivors: Tensor, newborns: Tensor, count
         return f"positions of newborns must be in [0, {wiring.possible})"
     if bool(torch.isin(newborns, survivors, assume_unique=True).any()):
         return "newborns must be dormant"
-    for layer, born in enumerate(per_layer(wiring, newborns) if wiring.has_frozen else ()):
-        if born and wiring.is_frozen(layer):
-            return f"newborns (={born}) must not be in layer {wiring.layers[layer].name!r}, which is frozen"
+    for layer_id, born in enumerate(per_layer(wiring.geometry, newborns) if wiring.has_frozen else ()):
+        if born and wiring.is_frozen(layer_id):
+            return f"newborns (={born}) must not be in layer {wiring.layers[layer_id].name!r}, which is frozen"
     return None

@@ -12,100 +12,77 @@ until none is missing, it ends with exactly K.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from wirebound.wiring.room import Room
+if TYPE_CHECKING:
+    from wirebound.wiring.room import Room
 
 
 def augment(room: Room, newborns: Tensor, known_to_fit: Tensor, missing: int) -> Tensor:
-    """``newborns`` with ``missing`` more connections, so that all caps hold; unsorted.
+    """``newborns`` with ``missing`` more connections, so that all caps hold, sorted.
 
     ``known_to_fit`` are positions that, in place of the newborns, would keep all caps.
     """
-    paths = _Paths(room, newborns, known_to_fit)
+    both, current = torch.cat([newborns, known_to_fit]), set(newborns.tolist())
+    columns, rows = room.place(both)
+    ends = dict(zip(both.tolist(), zip(columns.tolist(), rows.tolist(), strict=True), strict=True))
+    joining: dict[int, set[int]] = defaultdict(set)  # the connections that may join, by column
+    leaving: dict[int, set[int]] = defaultdict(set)  # and those that may leave, by row
+    known = set(known_to_fit.tolist())
+    for position in known - current:
+        joining[ends[position][0]].add(position)
+    for position in current - known:
+        leaving[ends[position][1]].add(position)
     for _ in range(missing):
-        joined, left = paths.shortest()
+        joined, left = _shortest_path(room, ends, joining, leaving)
         for position in left:
             room.give_back(position)
-        room.take(torch.tensor(joined, device=newborns.device), len(joined))
-        paths.apply(joined, left)
-    return torch.tensor(sorted(paths.current), dtype=torch.int64, device=newborns.device)
-
-
-class _Paths:
-    """The connections that may join, by column, and those that may leave, by row."""
-
-    def __init__(self, room: Room, newborns: Tensor, known_to_fit: Tensor) -> None:
-        self.room = room
-        self.current = set(newborns.tolist())
-        self.ends: dict[int, tuple[int, int]] = {}
-        self.joining: dict[int, set[int]] = defaultdict(set)
-        self.leaving: dict[int, set[int]] = defaultdict(set)
-        self.known = set(known_to_fit.tolist())
-        for positions in (newborns, known_to_fit):
-            columns, rows = room.place(positions)
-            ends = zip(columns.tolist(), rows.tolist(), strict=True)
-            self.ends.update(zip(positions.tolist(), ends, strict=True))
-        for position in self.known ^ self.current:
-            self._file(position)
-
-    def _file(self, position: int) -> None:
-        column, row = self.ends[position]
-        if position in self.current:
-            self.leaving[row].add(position)
-        else:
-            self.joining[column].add(position)
-
-    def apply(self, joined: list[int], left: list[int]) -> None:
+            leaving[ends[position][1]].discard(position)
         for position in joined:
-            self.joining[self.ends[position][0]].discard(position)
-            self.current.add(position)
-        for position in left:
-            self.leaving[self.ends[position][1]].discard(position)
-            self.current.discard(position)
-            if position in self.known:
-                self._file(position)
+            joining[ends[position][0]].discard(position)
+        room.take(torch.tensor(joined, device=newborns.device), len(joined))
+        current.difference_update(left)
+        current.update(joined)
+    return torch.tensor(sorted(current), dtype=torch.int64, device=newborns.device)
 
-    def shortest(self) -> tuple[list[int], list[int]]:
-        """(connections that join, connections that leave) of a shortest augmenting path."""
-        outward, inward = self.room.outward.tolist(), self.room.inward.tolist()
-        start = sorted(column for column, free in self.joining.items() if free and outward[column] > 0)
-        came: dict[int, tuple[int, int] | None] = dict.fromkeys(start)  # column: the pair of connections that led there
-        seen_rows: set[int] = set()
-        queue = deque(start)
-        while queue:
-            column = queue.popleft()
-            for join in sorted(self.joining[column]):
-                row = self.ends[join][1]
-                if inward[row] > 0:
-                    return self._trace(came, column, join)
-                if row in seen_rows:
-                    continue
-                seen_rows.add(row)
-                for leave in sorted(self.leaving[row]):
-                    freed = self.ends[leave][0]
-                    if freed not in came:
-                        came[freed] = (join, leave)
-                        queue.append(freed)
-        raise AssertionError("the connections that are known to fit do not: there is no augmenting path")
 
-    def _trace(self, came: dict[int, tuple[int, int] | None], column: int, last: int) -> tuple[list[int], list[int]]:
-        joined, left = [last], []
-        step = came[column]
-        while step is not None:
-            joined.append(step[0])
-            left.append(step[1])
-            step = came[self.ends[step[0]][0]]
-        return joined, left
+def _shortest_path(
+    room: Room, ends: dict[int, tuple[int, int]], joining: dict[int, set[int]], leaving: dict[int, set[int]]
+) -> tuple[list[int], list[int]]:
+    """(connections that join, connections that leave) of a shortest augmenting path."""
+    outward, inward = room.outward.tolist(), room.inward.tolist()
+    start = sorted(column for column, free in joining.items() if free and outward[column] > 0)
+    came: dict[int, tuple[int, int] | None] = dict.fromkeys(start)  # column: the pair of connections that led there
+    seen_rows: set[int] = set()
+    queue = deque(start)
+    while queue:
+        column = queue.popleft()
+        for join in sorted(joining[column]):
+            row = ends[join][1]
+            if inward[row] > 0:
+                joined, left = [join], []
+                while (pair := came[column]) is not None:
+                    joined.append(pair[0])
+                    left.append(pair[1])
+                    column = ends[pair[0]][0]
+                return joined, left
+            for leave in sorted(leaving[row]) if row not in seen_rows else ():
+                freed = ends[leave][0]
+                if freed not in came:
+                    came[freed] = (join, leave)
+                    queue.append(freed)
+            seen_rows.add(row)
+    raise AssertionError("the connections that are known to fit do not: there is no augmenting path")
 
 
 def regular(n_out: int, n_in: int, count: int) -> Tensor:
     """``count`` sorted positions of one matrix, as even as can be: no row has more than ⌈count / n_out⌉ connections and
     no column more than ⌈count / n_in⌉, so they fit whenever anything does."""
     t = torch.arange(count, device="cpu")
-    # Along a diagonal, which comes back after lcm(n_out, n_in) steps; then along the next.
-    shift = t // max(1, int(torch.lcm(torch.tensor(n_out, device="cpu"), torch.tensor(n_in, device="cpu"))))
+    shift = t // max(1, math.lcm(n_out, n_in))  # along a diagonal, which comes back after so many; then along the next
     return ((t + shift) % n_in * n_out + t % n_out).sort().values

@@ -7,11 +7,15 @@ sorted, so the rank formula gives the r-th position that is allowed and dormant,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from wirebound.ops import philox
+from wirebound.ops import draw_layers, philox
 from wirebound.ops.layout import Geometry
+from wirebound.ops.philox import Stream, stream_of
+from wirebound.wiring.repair import augment, regular
 
 
 class Room:
@@ -26,11 +30,10 @@ class Room:
     def __init__(self, geometry: Geometry, fan_caps: Tensor, occupied: Tensor) -> None:
         self.geometry, self.occupied = geometry, occupied
         device = occupied.device
-        self._n_out = torch.tensor(geometry.n_out, device=device)
-        self._n_in = torch.tensor(geometry.n_in, device=device)
-        self._row_start = torch.tensor(geometry.row_start, device=device)
-        self._column_start = torch.tensor(geometry.column_start, device=device)
-        self._position_start = torch.tensor(geometry.position_start, device=device)
+        self._n_out, self._n_in, self._row_start, self._column_start, self._position_start = (
+            torch.tensor(numbers, device=device)
+            for numbers in (geometry.n_out, geometry.n_in, geometry.row_start, geometry.column_start, geometry.position_start)
+        )
         caps = fan_caps.to(device)
         self.inward = torch.repeat_interleave(caps[0], self._n_out)  # of each row, through all layers
         self.outward = torch.repeat_interleave(caps[1], self._n_in)  # of each column
@@ -51,8 +54,7 @@ class Room:
         found = []
         for layer, size in enumerate(self.geometry.sizes):
             (r0, r1), (c0, c1) = (starts[layer : layer + 2] for starts in (self._row_start, self._column_start))
-            edges = self._position_start[layer : layer + 2]
-            start, end = torch.searchsorted(self.occupied, edges).tolist()
+            start, end = torch.searchsorted(self.occupied, self._position_start[layer : layer + 2]).tolist()
             sums = int(self.inward[r0:r1].sum()), int(self.outward[c0:c1].sum())
             found.append(max(0, min(*sums, size - (end - start))))
         return found
@@ -67,8 +69,7 @@ class Room:
         undecided = torch.arange(candidates.numel(), device=candidates.device)
         taken = []
         while count:
-            fits = (self.outward[columns[undecided]] > 0) & (self.inward[rows[undecided]] > 0)
-            undecided = undecided[fits]
+            undecided = undecided[(self.outward[columns[undecided]] > 0) & (self.inward[rows[undecided]] > 0)]
             if not undecided.numel():
                 break
             c, r = columns[undecided], rows[undecided]
@@ -85,8 +86,7 @@ class Room:
 
     def give_back(self, position: int) -> None:
         """Remove a connection."""
-        gone = torch.tensor([position], device=self.occupied.device)
-        self._subtract(*self.place(gone), -1)
+        self._subtract(*self.place(torch.tensor([position], device=self.occupied.device)), -1)
         self.occupied = self.occupied[self.occupied != position]
 
     def open_cells(self, layer: int, first: int, last: int) -> Tensor:
@@ -106,7 +106,7 @@ class Room:
             if not allowed.size:
                 break
             candidates = allowed.at(numbers.below(allowed.size, count + count // 2 + 2))
-            found = self.take(_first_of_equals(candidates), count)
+            found = self.take(candidates[_rank_among_equals(candidates) == 0], count)  # each once
             count -= found.numel()
             drawn.append(found)
         return torch.cat(drawn) if drawn else self.occupied[:0]
@@ -141,8 +141,7 @@ class _Allowed:
         columns = torch.searchsorted(self.base, cells, right=True) - 1
         layers = room._layer_of_column[columns]
         rows = self.rows[self.row_start[layers] + cells - self.base[columns]] - room._row_start[layers]
-        local = (columns - room._column_start[layers]) * room._n_out[layers] + rows
-        return room._position_start[layers] + local
+        return room._position_start[layers] + (columns - room._column_start[layers]) * room._n_out[layers] + rows
 
 
 class Numbers:
@@ -166,6 +165,59 @@ def _rank_among_equals(values: Tensor) -> Tensor:
     return ranks
 
 
-def _first_of_equals(values: Tensor) -> Tensor:
-    """The values without repetitions, in the order in which they came."""
-    return values[_rank_among_equals(values) == 0]
+def draw_first(
+    geometry: Geometry, fan_caps: Tensor, counts: Sequence[int], seed: int, index: int, device: torch.device
+) -> Tensor:
+    """``counts[i]`` sorted positions in layer i that keep the caps, drawn one after another; they are known to fit."""
+    room = Room(geometry, fan_caps, torch.empty(0, dtype=torch.int64, device=device))
+    parts = []
+    for layer, count in enumerate(counts):
+        found = room.draw(count, Numbers(seed, stream_of(Stream.POSITIONS, index, layer=layer), 0, device), layer)
+        if found.numel() < count:
+            fits = geometry.position_start[layer] + regular(geometry.n_out[layer], geometry.n_in[layer], count).to(device)
+            found = augment(room, found, fits, count - found.numel())
+        parts.append(found.sort().values)
+    return torch.cat(parts)
+
+
+def draw_within_caps(
+    geometry: Geometry,
+    fan_caps: Tensor,
+    occupied: Tensor,
+    chosen: Tensor,
+    dead: Tensor,
+    name: tuple[int, int, int],
+    counts: Sequence[int] | None,
+    shares: Sequence[float] | None,
+    closed: Sequence[bool] | None,
+) -> Tensor:
+    """``draw_newborns`` where neurons have caps, one newborn after another: the chosen and those drawn beside them.
+
+    ``name`` is (seed, wiring index, step); ``counts`` are drawn beside the chosen, which are among the occupied.
+    """
+    if closed is not None:
+        fan_caps = fan_caps.masked_fill(torch.tensor(closed, device=fan_caps.device), 0)
+    (seed, index, step), device = name, occupied.device
+    room = Room(geometry, fan_caps, occupied)
+    missing = dead.numel() - chosen.numel()
+
+    def numbers(layer: int | None) -> Numbers:
+        return Numbers(seed, stream_of(Stream.NEWBORN, index, layer=layer), step, device)
+
+    wanted: Sequence[int] = counts or ()
+    if counts is None and shares is not None:
+        wanted = draw_layers(missing, shares, room.layer_room(), seed, stream_of(Stream.NEWBORN_LAYER, index), step)
+    drawn = [room.draw(n, numbers(layer), layer) for layer, n in enumerate(wanted)]
+    if counts is None:
+        drawn.append(room.draw(missing - sum(part.numel() for part in drawn), numbers(None)))
+    newborns = torch.cat([chosen, *drawn]).sort().values
+    if newborns.numel() == dead.numel():
+        return newborns
+    if counts is None:
+        return augment(room, newborns, dead, dead.numel() - newborns.numel())
+    starts = torch.tensor(geometry.position_start[1:], device=device)
+    of_newborns, of_dead = (torch.searchsorted(starts, part, right=True) for part in (newborns, dead))
+    parts = []
+    for layer, (n, found) in enumerate(zip(counts, drawn, strict=True)):
+        parts.append(augment(room, newborns[of_newborns == layer], dead[of_dead == layer], n - found.numel()))
+    return torch.cat(parts)

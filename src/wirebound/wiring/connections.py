@@ -1,0 +1,252 @@
+"""``Connections``: the arrays of K connections, and what is derived from them for as long as they stay the same."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from wirebound import ops
+from wirebound.ops.faults import WiringError
+from wirebound.ops.layout import Geometry, LayerIndex
+from wirebound.wiring import copies
+from wirebound.wiring.invariant import index_fault
+from wirebound.wiring.layers import LayerRates, LayerShape
+from wirebound.wiring.trust import IndexKey, theta_fault, version_of
+
+T = TypeVar("T")
+_ARRAYS = {"theta", "packed_rows", "colptr"}
+
+
+class _Registered(Generic[T]):
+    """A parameter or buffer as an attribute, past ``nn.Module.__getattr__``: it is asked for several times in a step,
+    and the long way takes longer than the arithmetic of a small one."""
+
+    def __init__(self, registry: str) -> None:
+        self.registry = registry
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, module: nn.Module, owner: type) -> T:
+        try:
+            return cast(T, module.__dict__[self.registry][self.name])
+        except KeyError:
+            raise AttributeError(f"{owner.__name__} has no {self.name!r} yet") from None
+
+
+class Connections(nn.Module):
+    """θ, rows, signs and column pointers of K connections over some layers: what layers compute with."""
+
+    theta = _Registered[nn.Parameter]("_parameters")
+    packed_rows = _Registered[Tensor]("_buffers")
+    colptr = _Registered[Tensor]("_buffers")
+    layers: tuple[LayerShape, ...]
+    geometry: Geometry
+    sign_bound: bool  # θ >= 0 and the sign is constant; otherwise θ is the weight itself
+    rates: LayerRates | None = None  # None: no layer is frozen or has rates of its own
+    kinship: copies.Kinship | None = None  # with its copies, or with what it is a copy of
+    alone = False  # trained, so no copy of anything
+    # What is derived from the arrays (``forget``).
+    _trusted: IndexKey | None  # which arrays were last checked
+    _trusted_before: IndexKey | None  # the same, while they are being changed
+    _bounds: list[int]  # where layers start in them
+    _indices: dict[int, LayerIndex]
+    _seen: tuple[Tensor | None, int]  # which θ was last checked
+    _split: tuple[Tensor, tuple[int, int | None, bool, bool], tuple[Tensor, ...]] | None
+    _origin: tuple[Tensor, int | None, list[int]] | None  # seed and index
+    _said_dormant: bool
+
+    def forget(self) -> None:
+        """Drop what was derived from the arrays: the next use looks at them again."""
+        self.__dict__.update(_trusted=None, _trusted_before=None, _bounds=[], _indices={}, _seen=(None, 0))
+        self.__dict__.update(_split=None, _origin=None, _said_dormant=False)
+
+    def _names(self) -> str:
+        return "wiring over " + ", ".join(layer.name for layer in self.layers)
+
+    @property
+    def bounds(self) -> list[int]:
+        """Where each layer's connections start in the arrays, and K at the end."""
+        self._examine()
+        return self._bounds
+
+    @property
+    def layer_places(self) -> list[int]:
+        """Places of each layer in the arrays, empty ones included."""
+        return [b - a for a, b in itertools.pairwise(self.bounds)]
+
+    def _examine(self) -> None:
+        """Check the positions if something else has written them since they were last checked: O(1) if not, else O(K)."""
+        packed_rows, colptr = self._buffers.get("packed_rows"), self._buffers.get("colptr")
+        if self._trusted is not None and self._trusted.holds(packed_rows, colptr):
+            return
+        if packed_rows is None or colptr is None:
+            raise WiringError("the positions of a wiring are gone: its buffers were removed")
+        self._indices = {}
+        self._split = None
+        key = IndexKey.of(packed_rows, colptr)
+        fault = index_fault(self.geometry, self.theta.numel(), packed_rows, colptr)
+        if fault:
+            raise WiringError(f"{self._names()}: {fault}; its positions were written by something else than its method")
+        self._bounds = colptr[torch.tensor(self.geometry.column_start, device=colptr.device)].tolist()
+        self._trusted = key
+
+    # What layers take from it
+
+    def layer_index(self, layer_id: int) -> LayerIndex:
+        """Where one layer's connections are."""
+        self._examine()
+        index = self._indices.get(layer_id)
+        if index is None or index.bound is not self.sign_bound:
+            first, last = self.geometry.column_start[layer_id : layer_id + 2]
+            start, end = self._bounds[layer_id : layer_id + 2]
+            index = LayerIndex(self.packed_rows, self.colptr, start, end, first, last, self.sign_bound)
+            self._indices[layer_id] = index
+        return index
+
+    def layer_theta(self, layer_id: int) -> Tensor:
+        """θ of one layer, as autograd sees it.
+
+        All layers of a wiring share one split of θ in each forward pass, so that its backward is one concatenation
+        instead of a K-long tensor of zeros for every layer. The split belongs to the very tensor it was made of.
+        """
+        if self.kinship is not None and layer_id == 0:  # once in a forward pass
+            copies.look(self)
+        theta = self.readable_theta()
+        if len(self.layers) == 1:
+            return self._as_weights(theta)
+        self._examine()
+        key = (theta.data_ptr(), version_of(theta), theta.requires_grad, torch.is_grad_enabled())
+        split = self._split
+        if split is None or split[0] is not theta or split[1] != key:
+            split = self.__dict__["_split"] = (theta, key, self._as_weights(theta).split(self.layer_places))
+        return split[2][layer_id].detach() if self.is_frozen(layer_id) else split[2][layer_id]
+
+    def is_frozen(self, layer_id: int) -> bool:
+        """Whether the connections of a layer stay as they are."""
+        return self.rates is not None and self.rates.frozen[layer_id]
+
+    def readable_theta(self) -> Tensor:
+        """θ; refused if it was exchanged for a tensor that the kernels cannot read."""
+        theta = self._parameters.get("theta")  # nn.Module takes longer to find an attribute
+        if theta is None or self._seen[0] is not theta or self._seen[1] != theta.data_ptr():
+            self.examine_theta()
+        assert theta is not None
+        return theta
+
+    def examine_theta(self) -> None:
+        """Refuse what cannot take the place of θ, also where it is a piece of the same tensor."""
+        theta = self._parameters.get("theta")
+        fault = theta_fault(theta, self._buffers["packed_rows"])
+        if fault:
+            raise WiringError(f"{self._names()}: {fault}")
+        assert theta is not None
+        self.__dict__["_seen"] = (theta, theta.data_ptr())
+
+    def _as_weights(self, theta: Tensor) -> Tensor:
+        """On the CPU, θ itself: whoever reads it looks for θ < 0. Elsewhere looking would wait for the device."""
+        if theta.is_cpu or not self.sign_bound:
+            return theta
+        return torch.where(theta >= 0, theta, theta.new_zeros(()))
+
+    def dormant_as_zero(self, theta: Tensor) -> Tensor:
+        """θ as the paper maps it to weights, where some are below 0: those are dormant, weight 0 and no gradient.
+
+        After a step of a method there are none: something else has moved θ, which is said once.
+        """
+        if not self._said_dormant:
+            self._said_dormant = True
+            warnings.warn(
+                f"{self._names()}: {int((self.theta < 0).sum())} of {self.theta.numel()} connections have θ < 0 and count as "
+                "dormant, weight 0, until the next step of the method. Something else has moved θ: optimizer.step() without "
+                "the method, a second optimiser, or p.data. Let the method take the step (rewiring.step()).",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        return torch.where(theta >= 0, theta, theta.new_zeros(()))
+
+    # While kernels write the arrays
+
+    def changing(self) -> list[int]:
+        """Call before the arrays are written: where layers start now, for ``changed`` afterwards.
+
+        In between nothing that was derived from the arrays counts any more, so that an interrupt at any moment leaves
+        arrays that are looked at again, not a memory of how they were.
+        """
+        before = self.bounds
+        # nn.Module takes longer to set an attribute than a small step takes.
+        self.__dict__.update(_trusted=None, _trusted_before=self._trusted, _split=None)
+        return before
+
+    def changed(self, before: list[int], born: ops.Counts, died: ops.Counts) -> tuple[list[int], list[int]]:
+        """So many connections of each layer were born and died, by a kernel that leaves a valid wiring; as numbers."""
+        born, died = ops.numbers(born), ops.numbers(died)
+        if self.kinship is not None:
+            copies.go_alone(self)  # a copy that moves by itself is no copy any more
+        moved, bounds = 0, [0]
+        for start, new, gone in zip(before[1:], born, died, strict=True):
+            moved += new - gone
+            bounds.append(start + moved)
+        key = IndexKey.of(self.packed_rows, self.colptr, self._trusted_before)
+        self.__dict__.update(_indices={}, _bounds=bounds, _trusted=key)
+        return born, died
+
+    # State
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "sign_bound"] = torch.tensor(self.sign_bound, device="cpu")
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: list[str], unexpected: list[str], errors: list[str]
+    ) -> None:
+        if prefix + "code" in state_dict:  # the name of packed_rows in earlier versions
+            state_dict.setdefault(prefix + "packed_rows", state_dict.pop(prefix + "code"))
+        given = {name: state_dict[prefix + name] for name in self.state_dict() if prefix + name in state_dict}
+        fault = self._loading_fault(given)
+        if fault:  # nothing of it is taken; load_state_dict raises with all such messages
+            errors.append(f"{prefix[:-1] or 'the wiring'}: {fault}")
+            return
+        sign_bound = state_dict.pop(prefix + "sign_bound", None)
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, unexpected, errors)
+        if sign_bound is not None:
+            self.sign_bound = bool(sign_bound)
+        self.forget()
+        if set(given) >= _ARRAYS:
+            copies.load(self)
+
+    def _loading_fault(self, given: Mapping[str, Tensor]) -> str | None:
+        """Why these arrays of a state dict may not be loaded, or None."""
+        mine = self.state_dict()
+        for name, value in given.items():
+            if name != "theta" and value.dtype is not (wanted := mine[name].dtype):
+                return f"{name} must be {wanted}, is {value.dtype}: positions are whole numbers, load the state dict as it was saved"
+        if not set(given) >= _ARRAYS or given["theta"].shape != mine["theta"].shape:
+            return None  # what is written is checked when it is used next; torch refuses other shapes
+        fault = index_fault(self.geometry, mine["theta"].numel(), given["packed_rows"], given["colptr"])
+        return fault or copies.mixture_in(self, given["theta"], given["packed_rows"], given["colptr"])
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        self.forget()  # slices belong to the old storage
+        right = copies.is_right_copy(self)
+        super()._apply(fn, recurse)
+        if right:
+            copies.accept(self)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is derived belongs to these very tensors; the split is even a piece of an autograd graph.
+        derived = ("_trusted", "_trusted_before", "_bounds", "_indices", "_seen", "_split", "_origin", "_said_dormant")
+        kept = {name: value for name, value in self.__dict__.items() if name not in (*derived, "kinship", "alone")}
+        return {**kept, "watch": None, "_copied": copies.note_for_copy(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        note = state.pop("_copied", None)
+        super().__setstate__(state)
+        self.forget()
+        copies.become_copy(self, note)

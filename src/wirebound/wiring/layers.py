@@ -1,0 +1,42 @@
+"""What a wiring knows of each of its layers: its shape, and the rates that it has of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """One matrix of a wiring: outputs are rows, inputs are columns."""
+
+    name: str
+    n_out: int
+    n_in: int
+
+    @property
+    def possible(self) -> int:
+        return self.n_out * self.n_in
+
+
+@dataclass(frozen=True)
+class LayerRates:
+    """One value for each layer of a wiring; a wiring in which nothing is special has none of these (``None``)."""
+
+    lr: tuple[float, ...]  # factors on the learning rate of the optimiser's group
+    weight_decay: tuple[float, ...]  # and on its weight decay
+    frozen: tuple[bool, ...]  # no connection of the layer moves, dies or is born; never all of them
+
+    @classmethod
+    def plain(cls, layers: int) -> LayerRates:
+        return cls((1.0,) * layers, (1.0,) * layers, (False,) * layers)
+
+    @property
+    def are_plain(self) -> bool:
+        return self == LayerRates.plain(len(self.lr))
+
+    def changed(self, layer_id: int, **factors: float) -> LayerRates:
+        """The same with other factors, by name, for one layer."""
+        values = {name: list(getattr(self, name)) for name in factors}
+        for name, factor in factors.items():
+            values[name][layer_id] = factor
+        return replace(self, **{name: tuple(changed) for name, changed in values.items()})
