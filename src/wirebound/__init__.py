@@ -2,11 +2,11 @@
 
     model = wb.sparsify(model, connectivity=0.01)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    rewiring = wb.DeepR(model, optimizer, l1=1e-4)
+    rewiring = wb.DeepR(model, optimizer, l1=1e-4)      # from here on, optimizer.step() is a DEEP R step
     ...
     loss.backward()
-    rewiring.step()
-    rewiring.zero_grad()
+    optimizer.step()                                    # exactly K afterwards; rewiring.info says what happened
+    optimizer.zero_grad()
 """
 
 from wirebound import distributed, schedule

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from wirebound.methods import Method
+from wirebound.methods.method import model_checks
 from wirebound.nn.sparse_layer import wirings
 from wirebound.ops import library
 from wirebound.version import __version__
@@ -90,13 +91,15 @@ def check(method: Method, every: int = 1) -> None:
         _compare(wirings(method.model), f"after step {method.steps}", extra=method.steps)
 
 
-def require_same_wirings(ddp: DistributedDataParallel) -> None:
+def require_same_wirings(model: nn.Module) -> None:
     """Raise ``RanksDifferError`` if ranks of a wrapped model began with other wirings: DDP sends buffers only where it is
     told to. A collective call, which methods make of the model that they are given."""
-    found = wirings(ddp)
     hint = "build the model with one seed on all ranks, use broadcast_buffers=True, or wb.distributed.wrap"
-    if found and ddp.process_group.size() > 1:
-        _compare(found, "before the first step", group=ddp.process_group, hint=hint)
+    if isinstance(model, DistributedDataParallel) and model.process_group.size() > 1 and (found := wirings(model)):
+        _compare(found, "before the first step", group=model.process_group, hint=hint)
+
+
+model_checks.append(require_same_wirings)
 
 
 def part(batch: Tensor, of: int | None = None, number: int | None = None) -> Tensor:

@@ -49,7 +49,7 @@ def _size(tensor: Tensor | None) -> int:
 
 
 def _dense_bytes(layer: SparseLayer) -> int:
-    return layer.wiring.layers[layer.part].possible * layer.wiring.theta.element_size()
+    return layer.wiring.layers[layer.layer_id].possible * layer.wiring.theta.element_size()
 
 
 def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
@@ -102,7 +102,7 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
     made = [layer for _, layer in sparse_layers(model) if layer.made_dense and layer not in masked]
     if made:
         times, so_far = sum(s.made_dense for s in made), sum(s.made_dense * _dense_bytes(s) for s in made)
-        note = f"for packed_rows that computes with layer.weight: {times:,} times so far, {so_far:,} B in all"
+        note = f"for code that computes with layer.weight: {times:,} times so far, {so_far:,} B in all"
         entries.append(Entry("dense weights on demand", sum(map(_dense_bytes, made)), note))
     add("buffers", list(buffers), "running statistics and the like")
     return Ledger(tuple(entries), sum(w.budget for w in found))

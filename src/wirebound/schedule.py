@@ -8,21 +8,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 Schedule: TypeAlias = Callable[[int, float], float]
 Scalar: TypeAlias = "float | Schedule"
+Noise: TypeAlias = "float | Sequence[float] | Mapping[str, float]"
 Rate: TypeAlias = "Scalar | Sequence[Scalar] | Mapping[str, Scalar]"
 
 
 class _OfLr:
     """A schedule that follows the learning rate alone, so that it stands still while that does."""
 
-    def __init__(self, function: Callable[[float], float]) -> None:
-        self.function = function
+
+@dataclass(frozen=True)
+class _NoiseAmplitude(_OfLr):
+    g: float
 
     def __call__(self, step: int, lr: float) -> float:
-        return self.function(lr)
+        return lr * self.g * self.g / 2
+
+
+@dataclass(frozen=True)
+class _ProportionalToLr(_OfLr):
+    value: float
+    lr: float
+
+    def __call__(self, step: int, lr: float) -> float:
+        return self.value * lr / self.lr
 
 
 def check_lr(lr: float) -> None:
@@ -43,14 +56,14 @@ def noise_amplitude(g: float) -> Schedule:
     """
     if not (math.isfinite(g) and g >= 0):
         raise ValueError(f"noise amplitude g (={g}) must be a finite number >= 0")
-    return _OfLr(lambda lr: lr * g * g / 2)
+    return _NoiseAmplitude(g)
 
 
 def proportional_to_lr(value: float, lr: float) -> Schedule:
     """``value`` while the learning rate is ``lr``, then in proportion to it."""
     if not lr > 0:
         raise ValueError(f"lr (={lr}) must be > 0")
-    return _OfLr(lambda now: value * now / lr)
+    return _ProportionalToLr(value, lr)
 
 
 def linear(start: float, end: float, steps: int) -> Schedule:
@@ -101,6 +114,13 @@ def per_layer(name: str, rate: Rate, layers: Sequence[str]) -> list[Scalar]:
         if not callable(value):
             check_rate(name, value)
     return rates
+
+
+def temperatures(noise: Noise, temperature: Rate | None, layers: Sequence[str]) -> list[Scalar]:
+    """The temperature of each layer: as given, else that of noise of amplitude η g."""
+    if temperature is not None:
+        return per_layer("temperature", temperature, layers)
+    return [noise_amplitude(float(g)) for g in per_layer("noise", noise, layers) if not callable(g)]
 
 
 def check_rate(name: str, value: float) -> float:

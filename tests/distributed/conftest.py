@@ -5,5 +5,5 @@ from pathlib import Path
 
 from wirebound_lab.run import launch
 
-sys.path.append(str(Path(__file__).resolve().parent))
+sys.path += [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1] / "paper")]
 launch.PRELOAD += ["sklearn.datasets"]

@@ -20,7 +20,7 @@ from wirebound.distributed import RanksDifferError
 from wirebound_lab import data as datasets
 from wirebound_lab.run import TrainConfig
 from wirebound_lab.run import train as train_run
-from wirebound_lab.run.distributed import DistributedEngine
+from wirebound_lab.run.engines import DistributedEngine
 from wirebound_lab.run.models import build_method, build_model, build_optimizer
 
 STEPS = 40
@@ -328,4 +328,24 @@ def skipping(folder):
     wb.distributed.check(method)
     skips = [[skip.step, skip.where] for window in windows for skip in window.skipped]
     Path(folder, f"{dist.get_rank()}.json").write_text(json.dumps({"skips": skips, "steps": method.steps}))
+    return 0
+
+
+SMALL_TASKS = {
+    "cifar": {"connectivity": 0.05, "batch_size": 25, "lr": 0.02, "epochs": 2},
+    "phonemes": {"connectivity": 0.3, "batch_size": 7, "hidden": [8], "epochs": 2},
+    "shuffled": {"data": "digits", "connectivity": 0.1, "batch_size": 50, "lr": 0.5, "epochs": 2, "engine": "module"},
+}
+
+
+def small_task(task, out, resume=False):
+    """A run of a task on small data, in one process or several."""
+    from small_data import corpus_data, stripes_data
+
+    from wirebound_lab.tasks import cifar, phonemes
+
+    torch.set_num_threads(1)
+    cifar.load = lambda name, path: stripes_data()
+    phonemes.load_sequences = lambda name, path, partial: corpus_data()
+    train_run(TrainConfig(task=task, **SMALL_TASKS[task]), Path(out), resume=resume)
     return 0

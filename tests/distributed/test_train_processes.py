@@ -76,6 +76,18 @@ def test_a_lost_rank_and_going_on_with_another_number(tmp_path, alone, processes
     _assert_same_curve(out, alone)
 
 
+@pytest.mark.parametrize("task", rank_scenarios.SMALL_TASKS)
+def test_every_task_runs_on_two_processes(tmp_path, task):
+    """One batch of an epoch does not split evenly; for speech, the mean is over frames and not over utterances."""
+    for processes in (1, 2):
+        assert launch(rank_scenarios.small_task, (task, str(tmp_path / str(processes))), processes) == 0
+    one, two = (_metrics(tmp_path / name, "window") for name in ("1", "2"))
+    for a, b in list(zip(one, two, strict=True))[:8]:
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-3)
+    summary = json.loads((tmp_path / "2" / "summary.json").read_text())
+    assert (summary["processes"], summary["min_active"]) == (2, summary["budget"])
+
+
 def test_all_ranks_skip_the_same_step(tmp_path):
     assert launch(rank_scenarios.skipping, (str(tmp_path),), 2) == 0
     first, second = (json.loads((tmp_path / f"{n}.json").read_text()) for n in (0, 1))

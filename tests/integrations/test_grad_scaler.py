@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import wirebound as wb
-from wirebound.integrations import RewiringOptimizer
 
 X = torch.randn(40, 12, generator=torch.Generator().manual_seed(0))
 Y = X[:, :3].argmax(1)
@@ -24,13 +23,16 @@ def _make(optimizer, fused, method=wb.DeepR, **settings):
     return method(model, OPTIMIZERS[optimizer](model.parameters(), fused), **settings)
 
 
-def _train(method, stepper, steps=8, spoil=None):
+def _train(method, stepper, steps=8, spoil=None, unscale=False):
     """Training with a scaler; in step ``spoil`` a gradient is infinite."""
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     for step in range(steps):
         scaler.scale(F.cross_entropy(method.model(X), Y)).backward()
         if step == spoil:
             next(iter(method.model.parameters())).grad[0] = float("inf")
+        if unscale:
+            scaler.unscale_(stepper)
+            nn.utils.clip_grad_norm_(method.model.parameters(), 10.0)
         scaler.step(stepper)
         scaler.update()
         method.zero_grad()
@@ -51,30 +53,31 @@ def test_a_scaled_run_is_the_plain_run(optimizer, spoil):
             plain.step()
         plain.zero_grad()
     scaled = _make(optimizer, fused=True, l1=1e-3)
-    scaler = _train(scaled, RewiringOptimizer(scaled), spoil=spoil)
+    scaler = _train(scaled, scaled.optimizer, spoil=spoil)
     assert torch.allclose(_end(plain), _end(scaled), atol=1e-5)
     assert scaler.get_scale() == (1024.0 if spoil is None else 512.0)
 
 
-@pytest.mark.parametrize("method", [wb.DeepR, wb.SET, wb.ConstantRate, wb.Fixed])
+@pytest.mark.parametrize("method", [wb.DeepR, wb.SET, wb.RigL, wb.ConstantRate, wb.Fixed])
 @pytest.mark.parametrize("spoil", [None, 3])
-def test_a_scale_that_was_left_on_the_optimiser(method, spoil):
-    """As a trainer does that lets the optimiser's own step be the method's: the scale is taken from there."""
-
-    class Stepper(torch.optim.Adam):
-        def step(self, closure=None):
-            self.inner.grad_scale, self.inner.found_inf = self.grad_scale, self.found_inf
-            self.method.step()
-
+@pytest.mark.parametrize("unscale", [False, True])
+def test_every_method_steps_when_the_scaler_does(method, spoil, unscale):
+    """Fused optimisers are given the scale and divide by it themselves; the others are given divided gradients."""
     ends = []
     for fused in (False, True):
         made = _make("Adam", fused, method)
-        if fused:
-            stepper = Stepper(made.model.parameters(), lr=0.1, fused=True)
-            stepper.method, stepper.inner = made, made.optimizer
-            _train(made, stepper, spoil=spoil)
-        else:
-            _train(made, RewiringOptimizer(made), spoil=spoil)
+        _train(made, made.optimizer, spoil=spoil, unscale=unscale)
         assert made.steps == (8 if spoil is None else 7)
+        wb.wirings(made.model)[0].check()
         ends.append(_end(made))
     assert torch.allclose(*ends, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", [wb.Dense, wb.L1Shrinkage, wb.MagnitudePruning, wb.SoftDeepR])
+def test_a_skipped_step_is_none_of_a_plain_method(method):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 3))
+    made = method(model, OPTIMIZERS["SGD"](model.parameters(), True))
+    _train(made, made.optimizer, spoil=3)
+    assert made.steps == 7
+    assert all(bool(torch.isfinite(p).all()) for p in model.parameters())

@@ -8,8 +8,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import wirebound as wb
-from wirebound.integrations import RewiringOptimizer
 from wirebound.integrations.lightning import Rewiring
+from wirebound.methods import attached
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning:lightning"),
@@ -42,7 +42,7 @@ class Net(pl.LightningModule):
     def configure_optimizers(self):
         optimizer = torch.optim.Adam(self.parameters(), lr=0.02)
         if self.own_method:
-            optimizer = RewiringOptimizer(wb.DeepR(self, optimizer, l1=0.05))
+            wb.DeepR(self, optimizer, l1=0.05)
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.7)]
 
 
@@ -75,9 +75,10 @@ def test_fit_keeps_the_budget_after_every_step_and_learns(tmp_path):
 
 
 def test_gradients_are_accumulated_and_clipped_by_lightning(tmp_path):
-    net, rewiring = Net(), Rewiring(wb.DeepR, l1=0.05)
-    _trainer(tmp_path, [rewiring], 2, accumulate_grad_batches=3, gradient_clip_val=0.1).fit(net, _loader())
-    assert rewiring.method.steps == 4
+    net = Net(own_method=True)
+    trainer = _trainer(tmp_path, [], 2, accumulate_grad_batches=3, gradient_clip_val=0.1)
+    trainer.fit(net, _loader())
+    assert attached(trainer.optimizers[0]).steps == 4
 
 
 @pytest.mark.parametrize("own_method", [False, True])
@@ -98,16 +99,38 @@ def test_a_resumed_fit_repeats_the_bits(tmp_path, own_method):
     torch.set_rng_state(generator)
     trainer = _trainer(tmp_path, callbacks(), 4)
     trainer.fit(second, _loader(), ckpt_path=tmp_path / "c.ckpt")
-    assert trainer.optimizers[0].method.steps == 24
+    assert attached(trainer.optimizers[0]).steps == 24
     assert _same(whole, second)
     assert not _same(first, second)
     assert first.losses + second.losses == whole.losses
 
 
 def test_what_it_cannot_do_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="RewiringOptimizer already"):
+    with pytest.raises(ValueError, match="has a DeepR attached already"):
         _trainer(tmp_path, [Rewiring(wb.DeepR)], 1).fit(Net(own_method=True), _loader())
-    net = Net()
+    with pytest.raises(ValueError, match="needs a method"):
+        _trainer(tmp_path, [Rewiring()], 1).fit(Net(), _loader())
+
+
+def test_the_callback_logs_a_method_of_the_module(tmp_path):
+    net, rewiring = Net(own_method=True), Rewiring()
+    trainer = _trainer(tmp_path, [rewiring], 1)
+    trainer.fit(net, _loader())
+    assert rewiring.method.steps == 6
+    assert trainer.callback_metrics["connections/active"] == wb.wirings(net)[0].budget
+
+
+def test_manual_optimisation_steps_by_the_optimiser(tmp_path):
+    class Manual(Net):
+        def training_step(self, batch, number):
+            optimizer = self.optimizers()
+            optimizer.zero_grad()
+            self.manual_backward(F.cross_entropy(self.net(batch[0]), batch[1]))
+            optimizer.step()
+
+    net = Manual(own_method=True)
     net.automatic_optimization = False
-    with pytest.raises(ValueError, match="automatic optimisation"):
-        _trainer(tmp_path, [Rewiring(wb.DeepR)], 1).fit(net, _loader())
+    trainer = _trainer(tmp_path, [], 2)
+    trainer.fit(net, _loader())
+    assert attached(trainer.optimizers[0]).steps == 12
+    assert net.actives == [wb.wirings(net)[0].budget] * 12

@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import wirebound as wb
 from wirebound import WiringError
-from wirebound.integrations import RewiringOptimizer
 from wirebound.integrations.lightning import Rewiring
 
 pytestmark = [
@@ -35,7 +34,7 @@ class Net(pl.LightningModule):
         net = nn.Sequential(nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 3))
         self.net = wb.sparsify(net, connectivity=0.25, seed=2)
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
-        self.optimizer = RewiringOptimizer(method(self, optimizer)) if method else optimizer
+        self.optimizer, self.rewiring = optimizer, method(self, optimizer) if method else None
 
     def training_step(self, batch, number):
         return F.cross_entropy(self.net(batch[0]), batch[1])
@@ -98,7 +97,7 @@ class Averaged(pl.Callback):
         self.average.update()
 
     def on_fit_start(self, trainer, module):
-        self.average = wb.WeightAverage(module.optimizer.method, decay=0.9)
+        self.average = wb.WeightAverage(module.rewiring, decay=0.9)
 
     def on_fit_end(self, trainer, module):
         self.averaged = self.average.model()

@@ -70,7 +70,7 @@ def test_models_that_read_weight_equal_their_twin(name: str) -> None:
         dense = twin.get_submodule(own).weight.grad
         if dense is None:
             continue
-        index = layer.wiring.layer_index(layer.part)
+        index = layer.wiring.layer_index(layer.layer_id)
         weights = layer.dense_weight().flatten(1)
         theta = layer.wiring.theta.grad[index.start : index.end]
         # Weights that are exactly 0 are none here, so the active positions are those of the other ones, column by column.

@@ -35,7 +35,7 @@ def network(sizes, kept, scope="global", share=0.7, seed=0):
     for i, (shape, count) in enumerate(zip(shapes, counts, strict=True)):
         wiring = whole or Wiring([shape], [count], seed=seed, index=i, constraints=kept)
         part = i if whole else 0
-        layers += [wb.SparseLinear(shape.n_in, shape.n_out, wiring=wiring, part=part, owner=part == 0), nn.Tanh()]
+        layers += [wb.SparseLinear(shape.n_in, shape.n_out, wiring=wiring, layer_id=part, owner=part == 0), nn.Tanh()]
     return nn.Sequential(*layers[:-1])
 
 

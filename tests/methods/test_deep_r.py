@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import wirebound as wb
+from wirebound.methods.deep_r import algorithm_1
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.5),
@@ -320,3 +321,30 @@ def test_schedules_check_what_they_are_made_of():
     for make in (wb.schedule.linear, wb.schedule.cosine):
         with pytest.raises(ValueError, match=r"steps \(=0\) must be > 0"):
             make(1.0, 0.0, 0)
+
+
+@pytest.mark.parametrize("newborns", ["uniform", "share"])
+def test_algorithm_1_line_by_line_is_the_method(newborns):
+    """The reference that can be read beside the paper, and the method with plain SGD: the same connections."""
+    eta, alpha, temperature = 0.3, 0.05, 1e-4
+    twins = [wb.sparsify(nn.Sequential(nn.Linear(12, 9), nn.Tanh(), nn.Linear(9, 4)), 0.3, seed=2) for _ in range(2)]
+    twins[1].load_state_dict(twins[0].state_dict())
+    (mine,), (read,) = (wb.wirings(twin) for twin in twins)
+    optimizer = torch.optim.SGD(twins[0].parameters(), lr=eta)
+    rewiring = wb.DeepR(twins[0], optimizer, l1=alpha, temperature=temperature, newborns=newborns)
+    plain = torch.optim.SGD([p for p in twins[1].parameters() if p is not read.theta], lr=eta)
+    x = torch.randn(20, 12, generator=torch.Generator().manual_seed(3))
+    rewired = 0
+    for step in range(1, 16):
+        for twin in twins:
+            F.cross_entropy(twin(x), x[:, :4].argmax(1)).backward()
+        optimizer.step()
+        plain.step()
+        born = algorithm_1(read, eta, alpha, temperature, step, rewiring.shares[0])
+        assert born == rewiring.info.layer_rewired
+        assert torch.equal(mine.positions(), read.positions())
+        torch.testing.assert_close(mine.theta, read.theta, atol=1e-6, rtol=1e-5)
+        rewired += sum(born)
+        for twin in twins:
+            twin.zero_grad()
+    assert rewired > 20

@@ -31,7 +31,7 @@ def _layers(model):
 
 def _held(method, layer):
     """All that a step could change of a layer: its connections, its bias, and what the optimiser keeps of both."""
-    wiring, index = layer.wiring, layer.wiring.layer_index(layer.part)
+    wiring, index = layer.wiring, layer.wiring.layer_index(layer.layer_id)
     here = slice(index.start, index.end)
     held = [layer.dense_weight(), index.layer_packed_rows().clone(), wiring.theta.detach()[here].clone()]
     if wiring.alive is not None:
@@ -124,7 +124,7 @@ def test_rates_are_those_of_a_group_of_its_own(name, optimizer):
 
 def test_pull_and_noise_follow_the_rate_of_the_layer():
     model = wb.sparsify(nn.Sequential(nn.Linear(16, 12, bias=False), nn.Linear(12, 3, bias=False)), connectivity=0.5)
-    method = wb.DeepR(model, torch.optim.SGD(model.parameters(), lr=0.1), l1=0.01, rewire_every=1000)
+    method = wb.DeepR(model, torch.optim.SGD(model.parameters(), lr=0.1), l1=0.01, noise=0.0, rewire_every=1000)
     wb.set_rates(model[1], lr=0.5)
     (wiring,) = wb.wirings(model)
     before, bound = wiring.theta.detach().clone(), wiring.bounds[1]
@@ -181,7 +181,7 @@ def test_requires_grad_of_a_layer_is_about_that_layer(frozen):
     before, other = _held(method, still), _held(method, moves)
     F.cross_entropy(model(X), Y).backward()
     assert still.bias.grad is None
-    index = still.wiring.layer_index(still.part)
+    index = still.wiring.layer_index(still.layer_id)
     assert not still.wiring.theta.grad[index.start : index.end].any()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -293,7 +293,7 @@ def test_newborns_are_uniform_over_the_open_layers():
         alive = survivors[~torch.isin(survivors, dead)]
         drawn = wb.wiring.draw_newborns(wiring, alive, dead, step)
         assert not torch.isin(drawn, alive).any()
-        counts += torch.tensor(wb.wiring.draw.per_layer(wiring, drawn))
+        counts += torch.tensor(wb.wiring.draw.per_layer(wiring.geometry, drawn))
     room = [200 - wiring.layer_places[0] + dead.numel(), 0, 600 - wiring.layer_places[2]]
     assert counts[1] == 0
     assert abs(counts[0] / counts.sum() - room[0] / sum(room)) < 0.04

@@ -201,7 +201,7 @@ def test_sign_flips_and_random_growth_rewire_as_deep_r_does():
             scope="global",
         )
 
-    (one, rewired), (other, _) = run(pieces), run(lambda m, o: wb.DeepR(m, o, l1=0.0))
+    (one, rewired), (other, _) = run(pieces), run(lambda m, o: wb.DeepR(m, o, l1=0.0, noise=0.0, newborns="uniform"))
     assert rewired > 50
     assert torch.equal(one.positions(), other.positions())
     torch.testing.assert_close(one.layer_dense(0), other.layer_dense(0))

@@ -26,7 +26,7 @@ TORCH = {
     "RMSprop": 1,
     "Rprop": 2,
     "SGD": 0,
-    "LBFGS": "keeps one history for all parameters together",
+    "LBFGS": "evaluates a closure several times in a step",
     "Muon": "only supports 2D parameters",  # torch's own words
     "SparseAdam": "takes sparse gradients",
 }

@@ -33,8 +33,11 @@ def test_only_the_backward_pass_of_a_growing_step_is_watched():
     assert not any(_watched(model))
     steps(model, method, 9, each)
     assert [step for step in seen if step] == [3, 6]
-    wb.RigL(model, method.optimizer, every=1)
+    method.detach()
+    method = wb.RigL(model, method.optimizer, every=1)
     assert all(_watched(model))
+    method.detach()
+    assert not any(_watched(model))
     wb.DeepR(model, method.optimizer)  # another method takes over: nothing may pile up
     assert not any(_watched(model))
 
@@ -119,7 +122,7 @@ def test_a_step_that_is_left_out_moves_the_watch_on():
 
 SCRIPT = """
 import json, torch, wirebound as wb
-from wirebound_lab.bench.scale_process import Peak
+from wirebound_lab.bench.fresh_process import Peak
 n = 20_000
 layer = wb.SparseLinear(n, n, bias=False, budget=n)
 method = wb.RigL(layer, torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9), every=2)

@@ -85,6 +85,7 @@ def test_state_of_another_method_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"'signs' of \[\] connections, but the method keeps \[86\]"):
         method.load_state_dict({"steps": 1, "born": state["born"]})
     wb.save(tmp_path / "kept.safetensors", method=method)
+    method.detach()
     with pytest.raises(wb.CheckpointError, match="its method is Evolve, here it is SET"):
         wb.load(tmp_path / "kept.safetensors", method=wb.SET(model, method.optimizer))
 

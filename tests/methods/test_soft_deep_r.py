@@ -36,7 +36,8 @@ class Slow:
         self.steps += 1
         for i, theta in enumerate(self.theta):
             stream = stream_of(Stream.NOISE, 0, layer=i)
-            nu = ops.normals(self.seed, stream, self.steps, len(theta), torch.device("cpu")).double().numpy()
+            cpu = torch.device("cpu")
+            nu = ops.backend_on(cpu).normals(self.seed, stream, self.steps, len(theta), cpu).double().numpy()
             noise = np.sqrt(2 * self.lr * self.temperature) * nu
             for k in range(len(theta)):
                 if theta[k] >= 0:

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from training import X, Y, assert_trained, loader, net, positions, rewiring, rewiring_optimizer
 
 import wirebound as wb
-from wirebound.integrations import RewiringOptimizer
+from wirebound.methods import attached
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the trainers
 
@@ -51,14 +51,17 @@ def test_accelerate(tmp_path: Any) -> None:
             optimizer.step()
             optimizer.zero_grad()
     assert_trained(bare, before)
-    assert optimizer.optimizer.method.steps == 3
+    assert attached(optimizer).steps == 3
     accelerator.save_state(tmp_path)
     kept = copy.deepcopy(bare)
     train(bare, optimizer)
     assert not same(kept, bare)
+    whole = copy.deepcopy(bare)
     accelerator.load_state(tmp_path)
     assert same(kept, bare)
-    assert optimizer.optimizer.method.steps == 3
+    assert attached(optimizer).steps == 3
+    train(bare, optimizer)
+    assert same(whole, bare)
 
 
 SCHEDULERS: dict[str, dict[str, Any]] = {
@@ -70,17 +73,16 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("of_the_wrapper", [False, True])
+@pytest.mark.parametrize("by_optimizer", [False, True])
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_lr_schedulers(name: str, of_the_wrapper: bool) -> None:
+def test_lr_schedulers(name: str, by_optimizer: bool) -> None:
     model = net()
     before = positions(model)
     method = rewiring(model)
-    optimizer = RewiringOptimizer(method) if of_the_wrapper else method.optimizer
-    scheduler = getattr(optim.lr_scheduler, name)(optimizer, **SCHEDULERS[name])
+    scheduler = getattr(optim.lr_scheduler, name)(method.optimizer, **SCHEDULERS[name])
     rates = []
     for _ in range(4):
-        train(model, optimizer if of_the_wrapper else method, 1)
+        train(model, method.optimizer if by_optimizer else method, 1)
         scheduler.step(*([1.0] if name == "ReduceLROnPlateau" else []))
         rates.append(method.optimizer.param_groups[0]["lr"])
     assert_trained(model, before)
@@ -199,7 +201,7 @@ def test_workers_of_a_data_loader() -> None:
     assert_trained(model, before)
 
 
-def test_ordinary_loop_with_the_wrapper_and_a_closure() -> None:
+def test_ordinary_loop_with_a_closure() -> None:
     model = net()
     before, optimizer = positions(model), rewiring_optimizer(model)
 
@@ -216,23 +218,31 @@ def test_ordinary_loop_with_the_wrapper_and_a_closure() -> None:
 
 
 @pytest.mark.slow
-def test_skorch() -> None:
+def test_skorch(tmp_path: Any) -> None:
     skorch = pytest.importorskip("skorch")
 
     class Rewired(skorch.NeuralNetClassifier):
         def initialize_optimizer(self, *args: Any, **kwargs: Any) -> Any:
             super().initialize_optimizer(*args, **kwargs)
-            self.optimizer_ = RewiringOptimizer(wb.DeepR(self.module_, self.optimizer_, l1=0.1))
+            wb.DeepR(self.module_, self.optimizer_, l1=0.1)
             return self
 
-    model = net()
-    before = positions(model)
-    classifier = Rewired(
-        model, criterion=nn.CrossEntropyLoss, optimizer=optim.Adam, lr=0.02, max_epochs=3, batch_size=8, verbose=0
-    )
-    classifier.fit(X.numpy(), Y.numpy())
-    assert_trained(classifier.module_, before)
-    assert classifier.predict(X.numpy()).shape == (48,)
+    def made(epochs: int) -> Any:
+        return Rewired(
+            net(), criterion=nn.CrossEntropyLoss, optimizer=optim.Adam, lr=0.02, max_epochs=epochs, batch_size=8, verbose=0
+        )
+
+    before = positions(net())
+    whole = made(4).fit(X.numpy(), Y.numpy())
+    assert_trained(whole.module_, before)
+    assert whole.predict(X.numpy()).shape == (48,)
+
+    files = {"f_params": tmp_path / "model.pt", "f_optimizer": tmp_path / "optimizer.pt"}
+    made(2).fit(X.numpy(), Y.numpy()).save_params(**files)
+    resumed = made(2).initialize()
+    resumed.load_params(**files)
+    resumed.partial_fit(X.numpy(), Y.numpy())
+    assert same(whole.module_, resumed.module_)
 
 
 @pytest.mark.slow
@@ -243,7 +253,7 @@ def test_stable_baselines(tmp_path: Any) -> None:
     before = positions(agent.policy)
     agent.policy.optimizer = rewiring_optimizer(agent.policy)
     agent.learn(64)
-    assert agent.policy.optimizer.method.steps == 8
+    assert attached(agent.policy.optimizer).steps == 8
     assert_trained(agent.policy, before)
 
 

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import wirebound as wb
-from wirebound.integrations import RewiringOptimizer
 
 _draw = torch.Generator().manual_seed(3)
 X = torch.randn(48, 12, generator=_draw)
@@ -24,8 +23,8 @@ def rewiring(model: nn.Module, lr: float = 0.02, l1: float = 0.1) -> wb.DeepR:
     return wb.DeepR(model, torch.optim.Adam(model.parameters(), lr=lr), l1=l1)
 
 
-def rewiring_optimizer(model: nn.Module, lr: float = 0.02) -> RewiringOptimizer:
-    return RewiringOptimizer(rewiring(model, lr))
+def rewiring_optimizer(model: nn.Module, lr: float = 0.02) -> torch.optim.Optimizer:
+    return rewiring(model, lr).optimizer
 
 
 def loader(**options: object) -> DataLoader[tuple[Tensor, ...]]:

@@ -1,9 +1,21 @@
-"""Training frameworks, each an optional extra; plain PyTorch needs none of this.
+"""Callbacks for training frameworks, which none of them needs: ``optimizer.step()`` is the step of the method.
 
-``RewiringOptimizer`` is for every trainer that calls ``optimizer.step()`` itself. ``lightning`` and ``huggingface`` are
-modules of their own, so that importing this one needs neither framework.
+``lightning`` and ``huggingface`` are modules of their own, so that importing this one needs neither framework.
 """
 
-from wirebound.integrations.optimizer import RewiringOptimizer
+from __future__ import annotations
+
+import warnings
+
+from torch import optim
+
+from wirebound.methods.method import Method
+
+
+def RewiringOptimizer(method: Method) -> optim.Optimizer:  # it was a class
+    """The optimiser of ``method``, whose own ``step`` is the method's. Deprecated: use ``method.optimizer``."""
+    warnings.warn("RewiringOptimizer(method) is method.optimizer: give that to the trainer", DeprecationWarning, stacklevel=2)
+    return method.optimizer
+
 
 __all__ = ["RewiringOptimizer"]

@@ -1,11 +1,10 @@
-"""Lightning: ``trainer.fit`` trains with a method of wirebound (``pip install 'wirebound[lightning]'``).
+"""Lightning (``pip install 'wirebound[lightning]'``): a callback that logs, and refuses what would mix connections.
 
     trainer = Trainer(callbacks=[Rewiring(wb.DeepR, l1=1e-4)])
     trainer.fit(module, loader)
 
-The module stays as it is: ``configure_optimizers`` returns an ordinary torch optimiser, with or without an lr
-scheduler. The callback puts the method in its place before Lightning restores a checkpoint, so the method's state is
-kept and resumed with the optimiser's. Gradient accumulation and clipping are Lightning's and stay so.
+Without it, ``configure_optimizers`` makes the method: ``wb.DeepR(self, optimizer)``. With it, the module stays as it is:
+the callback attaches the method to the optimiser before Lightning restores a checkpoint.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer, callbacks
-from torch import optim
 
-from wirebound.integrations.optimizer import RewiringOptimizer
 from wirebound.methods import Fixed, Method
+from wirebound.methods.attach import attached
 from wirebound.nn.sparse_layer import wirings
 
 # Some versions have only the first.
@@ -27,60 +25,44 @@ _AVERAGES = tuple(
 
 
 class Rewiring(Callback):
-    """Train a sparsified LightningModule with a method.
+    """Log what a method does to a sparsified LightningModule, check its wirings at the end, and refuse averages.
 
     Args:
-        method: the class of the method, such as ``wb.DeepR``, or any function of (model, optimizer, **settings).
+        method: the class of the method, such as ``wb.DeepR``, or any function of (model, optimizer, **settings); None
+            where ``configure_optimizers`` attaches one.
         log: log ``connections/active`` and ``connections/rewired`` every ``log_every_n_steps`` of the trainer.
         settings: of the method.
-
-    A module that makes its methods itself returns ``RewiringOptimizer(method)`` from ``configure_optimizers`` and
-    needs no callback.
     """
 
-    def __init__(self, method: Callable[..., Method], *, log: bool = True, **settings: Any) -> None:
-        self.make = method
-        self.settings = settings
-        self.log_steps = log
+    def __init__(self, method: Callable[..., Method] | None = None, *, log: bool = True, **settings: Any) -> None:
+        self.make, self.log_steps, self.settings = method, log, settings
         self.method: Method | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not pl_module.automatic_optimization:
-            raise ValueError(
-                "Rewiring needs automatic optimisation: with manual optimisation, call the method's step() instead of "
-                "the optimiser's"
-            )
-        optimizers = [_bare(optimizer) for optimizer in trainer.optimizers]
-        if len(optimizers) != 1:
-            raise ValueError(f"Rewiring needs one optimiser, but configure_optimizers gave {len(optimizers)}")
-        self.method = self.make(pl_module, optimizers[0], **self.settings)
-        if wirings(pl_module) and not isinstance(self.method, Fixed):
-            _refuse_averages(trainer)
-        trainer.strategy.optimizers = [RewiringOptimizer(self.method)]
+        found = list(filter(None, map(attached, trainer.optimizers)))
+        if self.make is None:
+            if len(found) != 1:
+                raise ValueError("Rewiring() needs a method: name it, or attach one to the optimiser in configure_optimizers")
+            self.method = found[0]
+        elif len(trainer.optimizers) != 1:
+            raise ValueError(f"Rewiring needs one optimiser, but configure_optimizers gave {len(trainer.optimizers)}")
+        else:
+            self.method = self.make(pl_module, trainer.optimizers[0], **self.settings)
+        if not isinstance(self.method, Fixed) and wirings(pl_module):
+            for callback in trainer.callbacks:  # type: ignore[attr-defined]
+                if isinstance(callback, _AVERAGES):
+                    raise ValueError(
+                        f"{type(callback).__name__} averages weights place by place, but connections move: omit it and use "
+                        "wb.WeightAverage(rewiring.method), whose averages move with their connections"
+                    )
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        optimizer = trainer.optimizers[0]
-        info = optimizer.info if isinstance(optimizer, RewiringOptimizer) else None
+        info = None if self.method is None else self.method.info
         if self.log_steps and info is not None:
             pl_module.log_dict({"connections/active": float(info.active), "connections/rewired": float(info.rewired)})
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for wiring in wirings(pl_module):
             wiring.check()
-
-
-def _refuse_averages(trainer: Trainer) -> None:
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if isinstance(callback, _AVERAGES):
-            raise ValueError(
-                f"{type(callback).__name__} averages weights place by place, but connections move: leave it out and use "
-                "wb.WeightAverage(rewiring.method), whose averages move with their connections"
-            )
-
-
-def _bare(optimizer: optim.Optimizer) -> optim.Optimizer:
-    if isinstance(optimizer, RewiringOptimizer):
-        raise ValueError("configure_optimizers gave a RewiringOptimizer already: leave the Rewiring callback out")
-    return optimizer

@@ -1,8 +1,10 @@
 """Training methods, one file each, all with the same interface: changing the method is changing one name."""
 
 from wirebound.methods import drop, grow, when
+from wirebound.methods.attach import attached
 from wirebound.methods.average import WeightAverage
 from wirebound.methods.constant_rate import ConstantRate
+from wirebound.methods.declaration import METHODS, RunLength, Setting, register
 from wirebound.methods.deep_r import DeepR
 from wirebound.methods.dense import Dense
 from wirebound.methods.evolve import Evolve
@@ -14,17 +16,8 @@ from wirebound.methods.rigl import RigL
 from wirebound.methods.set import SET
 from wirebound.methods.soft_deep_r import SoftDeepR
 
-METHODS: dict[str, type[Method]] = {
-    "deep-r": DeepR,
-    "fixed": Fixed,
-    "dense": Dense,
-    "soft-deep-r": SoftDeepR,
-    "constant-rate": ConstantRate,
-    "l1-shrinkage": L1Shrinkage,
-    "pruning": MagnitudePruning,
-    "set": SET,
-    "rigl": RigL,
-}
+for _method in (DeepR, Fixed, Dense, SoftDeepR, ConstantRate, L1Shrinkage, MagnitudePruning, SET, RigL):
+    register(_method)
 
 __all__ = [
     "METHODS",
@@ -39,10 +32,14 @@ __all__ = [
     "MagnitudePruning",
     "Method",
     "RigL",
+    "RunLength",
+    "Setting",
     "SoftDeepR",
     "StepInfo",
     "WeightAverage",
+    "attached",
     "drop",
     "grow",
+    "register",
     "when",
 ]

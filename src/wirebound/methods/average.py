@@ -1,4 +1,4 @@
-"""An average of the weights that moves with the connections: where one is replaced, the average starts anew.
+"""An average of the weights that moves with the connections: where one is replaced, the average starts again.
 
 Averages that are taken place by place (``torch.optim.swa_utils.AveragedModel`` and the like) mix different connections as
 soon as one has moved. These are kept in the optimiser's state, so that rewiring carries them along like momenta and
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from wirebound.methods.method import Method
 from wirebound.nn.sparse_layer import wirings
@@ -87,7 +88,8 @@ class WeightAverage:
     def model(self) -> nn.Module:
         """A copy of the model with the averages as its weights and the same connections, to evaluate, keep or export."""
         with self.in_use():
-            model = copy.deepcopy(_unwrapped(self.method.model))
+            trained = self.method.model
+            model = copy.deepcopy(trained.module if isinstance(trained, DistributedDataParallel) else trained)
         for parameter in model.parameters():
             parameter.grad = None
         return model
@@ -96,18 +98,16 @@ class WeightAverage:
         """Where a parameter holds no connection: places that are empty, weights that were pruned."""
         if self.method.plain:
             return parameter == 0 if parameter.dim() > 1 else None
-        for wiring in wirings(self.method.model):
-            if wiring.theta is parameter:
-                return None if wiring.alive is None else ~wiring.alive
-        return None
+        alive = next((w.alive for w in wirings(self.method.model) if w.theta is parameter), None)
+        return None if alive is None else ~alive
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return [parameter for group in self.method.optimizer.param_groups for parameter in group["params"]]
 
     def _averaged(self) -> Iterator[tuple[nn.Parameter, dict[str, Any]]]:
         """The parameters that have an average, each with the state that holds it."""
-        optimizer = self.method.optimizer
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if AVERAGE in optimizer.state.get(parameter, ()):
-                    yield parameter, optimizer.state[parameter]
+        states = self.method.optimizer.state
+        return ((p, states[p]) for p in self._parameters() if AVERAGE in states.get(p, ()))
 
     def _moved(self) -> Iterator[tuple[nn.Parameter, dict[str, Any]]]:
         """The parameters that the optimiser has moved, each with its state.
@@ -115,13 +115,9 @@ class WeightAverage:
         An optimiser makes the state of a parameter in its first step, if it is empty: so nothing of ours may be there
         before. One that keeps none at all, as SGD without momentum, leaves it empty for ever.
         """
-        optimizer = self.method.optimizer
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        ours = {AVERAGE, UPDATES}
-        keeps_none = self.method.steps > 0 and all(ours >= set(optimizer.state.get(p, ())) for p in parameters)
-        for parameter in parameters:
-            if keeps_none or optimizer.state.get(parameter):
-                yield parameter, optimizer.state[parameter]
+        states, parameters = self.method.optimizer.state, self._parameters()
+        keeps_none = self.method.steps > 0 and all({AVERAGE, UPDATES} >= set(states.get(p, ())) for p in parameters)
+        return ((p, states[p]) for p in parameters if keeps_none or states.get(p))
 
 
 def _average(parameter: nn.Parameter, state: dict[str, Any]) -> Tensor:
@@ -130,8 +126,3 @@ def _average(parameter: nn.Parameter, state: dict[str, Any]) -> Tensor:
     if average.dtype is not parameter.dtype or average.device != parameter.device:
         average = state[AVERAGE] = average.to(parameter)
     return average
-
-
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """The model without the wrapper of data-parallel training."""
-    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model

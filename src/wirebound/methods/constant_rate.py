@@ -22,21 +22,16 @@ re-activated connection starts at θ = 0 exactly. With a rate that always fills 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
 
-from wirebound import ops, schedule
-from wirebound.methods.drifts import layer_drifts
-from wirebound.methods.highest import HasHighest, Highest
-from wirebound.methods.matrices import load_rows
-from wirebound.methods.method import StepInfo, WiringMethod, leave_valid, require_finite
-from wirebound.ops.draws import binomial, uniform
-from wirebound.ops.philox import Stream, stream_of
-from wirebound.optim.adapter import OptimizerAdapter
-from wirebound.schedule import Rate, Scalar
+from wirebound import ops
+from wirebound.methods.declaration import L1, NOISE, TEMPERATURE, Setting
+from wirebound.methods.langevin import LangevinMethod
+from wirebound.methods.method import Unbounded
+from wirebound.ops.philox import Stream, binomial, stream_of, uniform
+from wirebound.schedule import Noise, Rate, Scalar
 from wirebound.wiring import Wiring
 
 
@@ -65,13 +60,13 @@ def reactivate_(wiring: Wiring, alive: Tensor, rate: float, carried: list[tuple[
     vacant = ~alive
     places = torch.nonzero(vacant & ~wiring.in_frozen() if wiring.has_frozen else vacant).view(-1)
     stream = stream_of(Stream.OTHER, wiring.index, layer=0)
-    chosen = places[ops.sample_sorted(empty, births, wiring.seed, stream, step, places.device)]
+    chosen = places[ops.backend_on(places.device).sample_sorted(empty, births, wiring.seed, stream, step, places.device)]
     alive[chosen] = True
     edges = torch.searchsorted(chosen, torch.tensor(wiring.bounds, device=chosen.device))
     return edges.diff().tolist()
 
 
-class ConstantRate(HasHighest, WiringMethod):
+class ConstantRate(Unbounded, LangevinMethod):
     """Rewiring of a sparsified model in which dormant connections wake up at a constant rate.
 
     Args:
@@ -80,98 +75,58 @@ class ConstantRate(HasHighest, WiringMethod):
         optimizer: any torch optimiser that keeps state by element and holds the model's parameters.
         rate: probability that a dormant connection is re-activated in a step, in [0, 1]: a number or a schedule.
         l1: α. A number, one for each layer, or a schedule.
-        temperature: T. A number, one for each layer, or a schedule.
+        noise: g, noise of amplitude η g, which is T = η g²/2: a number, or one for each layer.
+        temperature: T instead of ``noise``: a number, one for each layer, or a schedule.
     """
 
-    promises_budget = False
+    name = "constant-rate"
+    title = "Constant rate"
+    settings = (
+        Setting("rate", "float", 1e-5, "probability that a dormant connection is re-activated in a step", least=0, most=1),
+        L1,
+        NOISE,
+        TEMPERATURE,
+    )
+
     counts = "highest"
 
     def __init__(
-        self,
-        model: nn.Module,
-        optimizer: optim.Optimizer,
-        *,
-        rate: Scalar = 1e-5,
-        l1: Rate = 1e-4,
-        temperature: Rate = 0.0,
-    ) -> None:
-        self.take(model, optimizer)
-        if not callable(rate):
-            _probability(rate)
-        self.rate = rate
-        self.adapter = OptimizerAdapter(optimizer, self.wirings, bound=True)
-        names = [shape.name for shape in self.shapes]
-        self.l1 = schedule.per_layer("l1", l1, names)
-        self.temperature = schedule.per_layer("temperature", temperature, names)
-        self.steps = 0
+        self, model: nn.Module, optimizer: optim.Optimizer, *, rate: Scalar = 1e-5, l1: Rate = L1.default,
+        noise: Noise = NOISE.default, temperature: Rate | None = None,
+    ) -> None:  # fmt: skip
+        self.take_rates(model, optimizer, l1, noise, temperature)
+        self.rate = rate if callable(rate) else _probability(rate)
         for wiring in self.wirings:
-            wiring.bind_signs_()
             wiring.keep_empty_places_()
-        self.claim()
-        self.highest = Highest(self.layer_active())
+        self.start_counting(self.layer_active())
+        self.attach()
 
-    def step(self) -> StepInfo:
-        if not self.may_step():
-            return self.no_step()
-        require_finite(self.wirings, self.steps + 1)
-        self.adapter.require_rates()
-        self.steps += 1
-        try:
-            return self._step()
-        except BaseException:  # an interrupt, or an error, between the update and the births
-            leave_valid(self.wirings)
-            raise
-
-    def _step(self) -> StepInfo:
+    def train(self, step: int) -> tuple[list[int], list[int]]:
         for wiring in self.wirings:
             alive = _alive(wiring)
             if wiring.theta.grad is not None and not alive.all():
                 wiring.theta.grad.masked_fill_(~alive, 0)
-        self.adapter.step_torch(self.steps)
-        rewired: list[int] = []
-        for number, wiring in enumerate(self.wirings):
-            if wiring.theta.grad is None:  # not part of this loss: as torch does, leave it alone
-                rewired += [0] * len(wiring.layers)
-            else:
-                rewired += self._step_wiring(number, wiring, first_layer=len(rewired))
-        active = self.layer_active()
-        self.highest.see(active)
-        return StepInfo(self.steps, sum(active), None, sum(rewired), self.shapes, active, rewired)
+        return super().train(step)
 
-    @torch.no_grad()
-    def _step_wiring(self, number: int, wiring: Wiring, first_layer: int) -> list[int]:
-        theta, alive, step = wiring.theta.detach(), _alive(wiring), self.steps
-        group = self.adapter.group(wiring)
-        lr = self.adapter.lr(group)
-        drifts = layer_drifts(wiring, self.l1[first_layer:], self.temperature[first_layer:], step, lr)
-        rule, state = self.adapter.rule(number, group), self.adapter.state(number, group)
-        noise = stream_of(Stream.NOISE, wiring.index)
-        grad = wiring.theta.grad
-        gone = ops.update_(
-            theta, grad, rule, state, drifts, wiring.seed, noise, step, sign_bound=True, clamp=False
-        )
-        carried = self.adapter.carried(number, group)
+    def step_wiring(self, number: int, wiring: Wiring, step: int) -> tuple[list[int], list[int]]:
+        theta, alive, adapter = wiring.theta.detach(), _alive(wiring), self.adapter
+        group = adapter.group(wiring)
+        lr = adapter.lr(group)
+        gone = self.update(number, wiring, self.drifts(number, wiring, step, lr), step, clamp=False)
+        carried = adapter.carried(number, group)
         died = gone[alive[gone]]
         alive[died] = False
         for moved, clean in carried:
             moved[died] = clean
-        if alive.all():
-            return [0] * len(wiring.layers)
-        theta.masked_fill_(~alive, 0)  # the drift has moved empty places too
-        rate = self.rate(step, lr) if callable(self.rate) else self.rate
-        return reactivate_(wiring, alive, _probability(rate), carried, step)
+        born = [0] * len(wiring.layers)
+        if not alive.all():
+            theta.masked_fill_(~alive, 0)  # the drift has moved empty places too
+            rate = self.rate(step, lr) if callable(self.rate) else self.rate
+            born = reactivate_(wiring, alive, _probability(rate), carried, step)
+        return wiring.layer_active, born
 
     def holds(self) -> list[tuple[str, list[Tensor], str]]:
         return [("which places are in use", [_alive(wiring) for wiring in self.wirings], "K × one byte")]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"steps": self.steps, "highest": self.highest.state_dict(), **self.adapter.ages()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        load_rows("born", self.adapter.born, state["born"])
-        self.adapter.load_updates(state)
-        self.steps = int(state["steps"])
-        self.highest.load_state_dict(state["highest"])
 
 
 def _alive(wiring: Wiring) -> Tensor:

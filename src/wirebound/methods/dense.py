@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from torch import nn, optim
 
+from wirebound.methods.attach import require_free
 from wirebound.methods.method import Method, StepInfo
 from wirebound.nn.sparse_layer import wirings
+from wirebound.optim.rule import plain_step
 from wirebound.wiring import LayerShape
 
 
@@ -14,20 +16,23 @@ class Dense(Method):
 
     Args:
         model: a plain model, not sparsified.
-        optimizer: any torch optimiser.
+        optimizer: any torch optimiser that steps from gradients that are there.
     """
 
+    name = "dense"
+    title = "Dense"
+    sized_by = ()
     plain = True
     promises_budget = False
 
     def __init__(self, model: nn.Module, optimizer: optim.Optimizer) -> None:
+        require_free(optimizer)
         if wirings(model):
             raise ValueError("Dense needs a plain model, but this one has sparse layers: use Fixed, or wb.to_dense(model)")
         self.model, self.optimizer = model, optimizer
-        self.shapes = tuple(
-            LayerShape(name, p.shape[0], p[0].numel()) for name, p in model.named_parameters() if p.dim() > 1
-        )
-        self.steps = 0
+        matrices = ((name, p) for name, p in model.named_parameters() if p.dim() > 1)
+        self.shapes = tuple(LayerShape(name, p.shape[0], p[0].numel()) for name, p in matrices)
+        self.attach()
 
     def layer_positions(self) -> None:
         return None
@@ -35,8 +40,7 @@ class Dense(Method):
     def layer_active(self) -> list[int]:
         return [shape.possible for shape in self.shapes]
 
-    def step(self) -> StepInfo:
-        self.optimizer.step()
+    def take_step(self) -> StepInfo:
+        plain_step(self.optimizer)
         self.steps += 1
-        active = self.layer_active()
-        return StepInfo(self.steps, sum(active), None, 0, self.shapes, active, [0] * len(active))
+        return self.report(self.layer_active(), [0] * len(self.shapes))

@@ -84,7 +84,7 @@ class Random:
 
     def __call__(self, stock: Stock, most: int) -> Tensor:
         device = stock.weights.device
-        return ops.sample_sorted(stock.weights.numel(), most, stock.seed, stock.stream, stock.step, device)
+        return ops.backend_on(device).sample_sorted(stock.weights.numel(), most, stock.seed, stock.stream, stock.step, device)
 
 
 @dataclass(frozen=True)

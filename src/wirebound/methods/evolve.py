@@ -11,7 +11,7 @@ by sign with random growth is the rewiring of DEEP R without its ℓ1 and noise,
 
 A newborn starts with weight 0 or a small random one, with clean optimiser state, and Adam corrects its bias by the
 connection's own age, as in ``DeepR``. A connection that is dropped is dormant, so it may be chosen again in the same step; it
-then starts anew like every newborn.
+then starts like every newborn.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import torch
 from torch import Tensor, nn, optim
 
 from wirebound import ops
-from wirebound.methods.drifts import layer_drifts
 from wirebound.methods.drop import DropRule, Stock
 from wirebound.methods.grow import GrowRule, Growth
-from wirebound.methods.method import StepInfo, WiringMethod, leave_valid, require_finite
+from wirebound.methods.langevin import layer_drifts
+from wirebound.methods.method import WiringMethod, load_rows
 from wirebound.methods.when import Every
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.optim.adapter import OptimizerAdapter
@@ -37,9 +37,7 @@ from wirebound.wiring import Wiring, mapping
 SCOPES = ("layer", "global")
 
 
-def drop_connections(
-    wiring: Wiring, rule: DropRule, share: float, scope: str, step: int, signs: Tensor | None
-) -> Tensor:
+def drop_connections(wiring: Wiring, rule: DropRule, share: float, scope: str, step: int, signs: Tensor | None) -> Tensor:
     """Sorted indices of the connections that go: at most ``share`` of each layer, or of the wiring; none of a frozen one."""
     theta = wiring.theta.detach()
     weights = mapping.weights(theta, wiring.packed_rows)
@@ -67,7 +65,8 @@ def first_strength(wiring: Wiring, newborns: Tensor, scale: float, step: int) ->
     if not scale:
         return 0.0
     geometry, theta = wiring.geometry, wiring.theta
-    nu = ops.normals(wiring.seed, stream_of(Stream.NEWBORN_WEIGHT, wiring.index), step, newborns.numel(), theta.device)
+    stream, backend = stream_of(Stream.NEWBORN_WEIGHT, wiring.index), ops.backend_on(theta.device)
+    nu = backend.normals(wiring.seed, stream, step, newborns.numel(), theta.device)
     starts = torch.tensor(geometry.position_start[1:], device=theta.device)
     layers = torch.searchsorted(starts, newborns, right=True)
     spread = torch.tensor([scale / math.sqrt(max(1, n)) for n in geometry.n_in], dtype=theta.dtype, device=theta.device)
@@ -88,17 +87,14 @@ class Evolve(WiringMethod):
         newborn_scale: standard deviation of a newborn's weight in units of 1/√n_in; 0 starts it at 0.
     """
 
+    name = "evolve"
+    title = "Drop and grow"
+    adapter: OptimizerAdapter
+
     def __init__(
-        self,
-        model: nn.Module,
-        optimizer: optim.Optimizer,
-        *,
-        drop: DropRule,
-        grow: GrowRule,
-        when: Every,
-        scope: str = "layer",
-        newborn_scale: float = 0.0,
-    ) -> None:
+        self, model: nn.Module, optimizer: optim.Optimizer, *, drop: DropRule, grow: GrowRule, when: Every,
+        scope: str = "layer", newborn_scale: float = 0.0,
+    ) -> None:  # fmt: skip
         if scope not in SCOPES:
             raise ValueError(f"scope (={scope!r}) must be one of {SCOPES}")
         if not (math.isfinite(newborn_scale) and newborn_scale >= 0):
@@ -107,11 +103,10 @@ class Evolve(WiringMethod):
         self.drop, self.grow, self.when = drop, grow, when
         self.scope, self.newborn_scale = scope, newborn_scale
         self.adapter = OptimizerAdapter(optimizer, self.wirings)
-        self.budget = sum(w.budget for w in self.wirings)
         for wiring in self.wirings:
             wiring.release_signs_()
         self.signs = [self._signs(w) for w in self.wirings] if getattr(drop, "keeps_signs", False) else []
-        self.claim()
+        self.attach()
         self.steps = 0
 
     @staticmethod
@@ -141,56 +136,22 @@ class Evolve(WiringMethod):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._watch()  # copied wirings leave out what theirs was watched for
+        if self._attached:
+            self._watch()  # copied wirings leave out what theirs was watched for
 
-    def zero_grad(self) -> None:
-        super().zero_grad()
+    def forget_gradients(self) -> None:
         for wiring in self.wirings:  # gradients that are dropped must not count in what grows either
             if wiring.watch is None and self._next_grows_by_gradient():
                 wiring.watch = {}  # an interrupt came between two wirings
             for sources in (wiring.watch or {}).values():
                 sources.clear()
 
-    @torch.no_grad()
-    def step(self) -> StepInfo:
-        if not self.may_step():
-            return self.no_step()
-        step = self.steps + 1
-        require_finite(self.wirings, step)
-        self.adapter.require_rates()
-        try:
-            return self._step(step)
-        except BaseException:  # an interrupt where an optimiser of torch moves θ
-            leave_valid(self.wirings)
-            raise
-
-    def _step(self, step: int) -> StepInfo:
+    def step_wiring(self, number: int, wiring: Wiring, step: int) -> tuple[list[int], list[int]]:
+        none, lr = [0.0] * len(wiring.layers), self.adapter.lr(self.adapter.group(wiring))
+        self.update(number, wiring, layer_drifts(wiring, none, none, step, lr), step, clamp=True)
         share = self.when.share(step)
-        self.adapter.step_torch(step)
-        active: list[int] = []
-        rewired: list[int] = []
-        for number, wiring in enumerate(self.wirings):
-            born = [0] * len(wiring.layers)
-            if wiring.theta.grad is not None:  # else not part of this loss: as torch does, leave it alone
-                self._update(number, wiring, step)
-                if share:
-                    born = self._replace(number, wiring, share, step)
-            active += wiring.layer_active
-            rewired += born
-        self.steps = step
-        return StepInfo(step, sum(active), self.budget, sum(rewired), self.shapes, active, rewired)
-
-    def _update(self, number: int, wiring: Wiring, step: int) -> None:
-        """The optimiser's own step for θ."""
-        group, adapter = self.adapter.group(wiring), self.adapter
-        noise = stream_of(Stream.NOISE, wiring.index)
-        none = [0.0] * len(wiring.layers)
-        still = layer_drifts(wiring, none, none, step, adapter.lr(group))
-        rule, state = adapter.rule(number, group), adapter.state(number, group)
-        theta, bound = wiring.theta.detach(), wiring.sign_bound
-        ops.update_(
-            theta, wiring.theta.grad, rule, state, still, wiring.seed, noise, step, sign_bound=bound, clamp=True
-        )
+        born = self._replace(number, wiring, share, step) if share else [0] * len(wiring.layers)
+        return wiring.layer_active, born
 
     def _replace(self, number: int, wiring: Wiring, share: float, step: int) -> list[int]:
         """Drop and grow in one wiring; newborns of each layer."""
@@ -201,10 +162,8 @@ class Evolve(WiringMethod):
         positions = wiring.positions()
         alive = torch.ones(wiring.budget, dtype=torch.bool, device=dead.device)
         alive[dead] = False
-        growth = Growth(
-            wiring, positions[alive], positions[dead], self._counts(wiring, dead), self._sources(wiring), step
-        )
-        newborns = self.grow(growth)
+        counts, sources = self._counts(wiring, dead), self._sources(wiring)
+        newborns = self.grow(Growth(wiring, positions[alive], positions[dead], counts, sources, step))
         carried: list[tuple[Tensor, float | Tensor]] = [*self.adapter.carried(number, self.adapter.group(wiring))]
         if signs is not None:
             carried.append((signs, torch.where(wiring.negative_signs(newborns), -1, 1).to(torch.int8)))
@@ -232,21 +191,8 @@ class Evolve(WiringMethod):
         return [("signs at birth", list(self.signs), "K × one byte")]
 
     def state_dict(self) -> dict[str, Any]:
-        state = {"steps": self.steps, **self.adapter.ages()}
-        if self.signs:
-            state["signs"] = [signs.clone() for signs in self.signs]
-        return state
+        return {**super().state_dict(), **({"signs": [signs.clone() for signs in self.signs]} if self.signs else {})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for name, mine in (("born", self.adapter.born), ("signs", self.signs)):
-            theirs = state.get(name, [])
-            if [t.shape for t in theirs] != [m.shape for m in mine]:
-                raise ValueError(
-                    f"state has {name!r} of {[len(t) for t in theirs]} connections, "
-                    f"but the method keeps {[len(m) for m in mine]}"
-                )
-        for name, mine in (("born", self.adapter.born), ("signs", self.signs)):
-            for target, value in zip(mine, state.get(name, []), strict=True):
-                target.copy_(value)
-        self.adapter.load_updates(state)
-        self.steps = int(state["steps"])
+        load_rows("signs", self.signs, state.get("signs", []))
+        super().load_state_dict(state)

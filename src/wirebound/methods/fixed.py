@@ -9,9 +9,10 @@ from __future__ import annotations
 from torch import nn, optim
 
 from wirebound import ops
-from wirebound.methods.method import StepInfo, WiringMethod, leave_valid, require_finite
+from wirebound.methods.method import WiringMethod, leave_valid
 from wirebound.ops.faults import not_finite
 from wirebound.optim.pieces import layers_apart
+from wirebound.optim.rule import plain_step
 
 
 class Fixed(WiringMethod):
@@ -22,30 +23,22 @@ class Fixed(WiringMethod):
         optimizer: any torch optimiser that holds the model's parameters.
     """
 
+    name = "fixed"
+    title = "Fixed connectivity"
+
     def __init__(self, model: nn.Module, optimizer: optim.Optimizer) -> None:
         self.take(model, optimizer)
-        self.steps = 0
         for wiring in self.wirings:
             wiring.release_signs_()
-        self.claim()
+        self.attach()
 
-    def step(self) -> StepInfo:
-        if not self.may_step():
-            return self.no_step()
-        require_finite(self.wirings, self.steps + 1)
+    def train(self, step: int) -> tuple[list[int], list[int]]:
         before = [wiring.theta.detach().clone() for wiring in self.wirings]
-        try:
-            with layers_apart(self.optimizer, self.wirings):
-                self.optimizer.step()
-            leave_valid(self.wirings)
-        except BaseException:
-            leave_valid(self.wirings)
-            raise
-        if not all(ops.all_finite(wiring.theta.detach()) for wiring in self.wirings):
+        with layers_apart(self.optimizer, self.wirings):
+            plain_step(self.optimizer)
+        leave_valid(self.wirings)
+        if not all(ops.backend_of(wiring.theta).all_finite(wiring.theta.detach()) for wiring in self.wirings):
             for wiring, theta in zip(self.wirings, before, strict=True):
-                wiring.theta.detach().copy_(theta)
-            raise not_finite(self.steps + 1)
-        self.steps += 1
-        active = [n for wiring in self.wirings for n in wiring.layer_active]
-        budget = sum(w.budget for w in self.wirings)
-        return StepInfo(self.steps, sum(active), budget, 0, self.shapes, active, [0] * len(active))
+                wiring.theta.copy_(theta)
+            raise not_finite(step)
+        return [n for wiring in self.wirings for n in wiring.layer_active], [0] * len(self.shapes)

@@ -22,9 +22,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
 from wirebound import schedule
-from wirebound.methods.highest import Highest
+from wirebound.methods.declaration import L1
 from wirebound.methods.matrices import MatrixMethod
 from wirebound.methods.method import StepInfo
+from wirebound.optim.rule import plain_step
 from wirebound.schedule import Rate
 
 BEST_L1 = 10**-4.5  # of the paper's α = 10^(−n/2) for MNIST, n = 4 .. 12: the optimum was n = 9
@@ -45,23 +46,24 @@ class L1Shrinkage(MatrixMethod):
         exclude: matrices that are not shrunk, by patterns of their parameters' names; biases and the like never are.
     """
 
+    name = "l1-shrinkage"
+    title = "ℓ1-shrinkage"
+    settings = (L1.with_default(BEST_L1),)
+    sized_by = ()
+    takes = ("exclude",)
     counts_newborns = False  # weights come back from 0 unseen
 
     def __init__(
-        self,
-        model: nn.Module,
-        optimizer: optim.Optimizer,
-        *,
-        l1: Rate = BEST_L1,
-        exclude: str | Iterable[str] = (),
+        self, model: nn.Module, optimizer: optim.Optimizer, *, l1: Rate = BEST_L1, exclude: str | Iterable[str] = ()
     ) -> None:
         super().__init__(model, optimizer, exclude)
         self.l1 = schedule.per_layer("l1", l1, [shape.name for shape in self.shapes])
-        self.highest = Highest(self.layer_active())
+        self.start_counting(self.layer_active())
+        self.attach()
 
     @torch.no_grad()
-    def step(self) -> StepInfo:
-        self.optimizer.step()
+    def take_step(self) -> StepInfo:
+        plain_step(self.optimizer)
         self.steps += 1
         for matrix, rate in zip(self.matrices, self.l1, strict=True):
             if matrix.theta.grad is not None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn, optim
 
-from wirebound.methods.highest import HasHighest
-from wirebound.methods.method import Method, StepInfo
+from wirebound.methods.attach import require_free
+from wirebound.methods.method import Unbounded
 from wirebound.nn.sparse_layer import wirings
 from wirebound.wiring import LayerShape
 
@@ -42,9 +41,7 @@ class Matrix:
         return self.theta.grad.view(-1)
 
 
-def find_matrices(
-    method: str, model: nn.Module, optimizer: optim.Optimizer, exclude: str | Iterable[str]
-) -> list[Matrix]:
+def find_matrices(method: str, model: nn.Module, optimizer: optim.Optimizer, exclude: str | Iterable[str]) -> list[Matrix]:
     """The weight matrices of a plain model that are trained and not excluded by the patterns of their names."""
     if wirings(model):
         raise ValueError(f"{method} needs a plain model, but this one has sparse layers: pass wb.to_dense(model)")
@@ -67,17 +64,16 @@ def find_matrices(
     return found
 
 
-class MatrixMethod(HasHighest, Method):
-    """A method on the plain model that promises no budget, and remembers the most connections that it ever had."""
+class MatrixMethod(Unbounded):
+    """A method on the plain model, without a bound on its connections."""
 
     plain = True
-    promises_budget = False
 
     def __init__(self, model: nn.Module, optimizer: optim.Optimizer, exclude: str | Iterable[str]) -> None:
+        require_free(optimizer)
         self.model, self.optimizer = model, optimizer
         self.matrices = find_matrices(type(self).__name__, model, optimizer, exclude)
         self.shapes = tuple(matrix.shape for matrix in self.matrices)
-        self.steps = 0
 
     @abstractmethod
     def layer_active(self) -> list[int]:
@@ -99,22 +95,3 @@ class MatrixMethod(HasHighest, Method):
             if any(parameter is matrix.theta for parameter in group["params"]):
                 return float(group["lr"])
         raise ValueError(f"parameter {matrix.shape.name!r} is no longer in the optimiser")
-
-    def report(self, active: list[int], rewired: list[int]) -> StepInfo:
-        self.highest.see(active)
-        return StepInfo(self.steps, sum(active), None, sum(rewired), self.shapes, active, rewired)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"steps": self.steps, "highest": self.highest.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.steps = int(state["steps"])
-        self.highest.load_state_dict(state["highest"])
-
-
-def load_rows(name: str, mine: list[Tensor], theirs: Any) -> None:
-    """Copy stored rows into those of a method, if they are as many and as long."""
-    if len(mine) != len(theirs) or any(a.shape != b.shape for a, b in zip(mine, theirs, strict=True)):
-        raise ValueError(f"state has {name} of other matrices than the method's {[tuple(a.shape) for a in mine]}")
-    for a, b in zip(mine, theirs, strict=True):
-        a.copy_(b)

@@ -1,23 +1,26 @@
-"""What every method is: a step that reports what it did, and a state that can be kept."""
+"""What every method is: a declaration, a step that reports what it did, and a state that can be kept."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn, optim
 
 from wirebound import ops
-from wirebound.methods.travel import travel_with_optimizer
+from wirebound.methods.attach import Attachment, detach, require_free
+from wirebound.methods.declaration import RunLength, Setting
+from wirebound.methods.habits import Habits
 from wirebound.nn.sparse_layer import wirings
 from wirebound.ops.faults import not_finite
-from wirebound.optim.adapter import Trained
-from wirebound.optim.habits import Habits
-from wirebound.optim.scaled import unscale_
-from wirebound.wiring import LayerShape, Wiring, foreign
+from wirebound.ops.philox import Stream, stream_of
+from wirebound.ops.rule import DriftAndNoise
+from wirebound.optim.adapter import OptimizerAdapter, Trained
+from wirebound.wiring import LayerShape, Wiring, copies
 from wirebound.wiring.trust import is_plain
 
 
@@ -54,27 +57,108 @@ class StepInfo:
 
 
 class Method(ABC):
-    """A way to train a model with an optimiser; ``step()`` takes the place of ``optimizer.step()``."""
+    """A way to train a model with an optimiser, whose own ``step`` is the whole step while the method is attached.
+
+    Attributes:
+        info: what the last step did, None before the first.
+        steps: steps taken so far.
+        shapes: the matrices whose connections are counted.
+    """
+
+    name: ClassVar[str]  # as the command line and settings files have it
+    title: ClassVar[str]  # as a text has it
+    settings: ClassVar[tuple[Setting, ...]] = ()
+    # Which settings say how many connections there are, one of which has to be given; none: a method without a budget.
+    sized_by: ClassVar[tuple[str, ...]] = ("connectivity", "budget")
+    # What its constructor also takes of a run, where it starts or sizes the connections itself.
+    takes: ClassVar[tuple[str, ...]] = ()
+    plain: ClassVar[bool] = False  # trains the plain model, whose matrices are stored in full
+    promises_budget: ClassVar[bool] = True  # exactly as many connections after every step as the wirings say
+    counts: ClassVar[str] = "final"  # without such a promise: the "highest" or "final" number is what results count
+    counts_newborns: ClassVar[bool] = True  # reports every connection that comes to be, so deaths follow from it
 
     model: nn.Module
     optimizer: optim.Optimizer
-    shapes: tuple[LayerShape, ...]  # the matrices whose connections are counted
-    steps: int  # steps taken so far
-    plain: ClassVar[bool] = False  # trains the plain model, whose matrices are stored in full
-    promises_budget: ClassVar[bool] = True  # exactly as many connections after every step as the wirings say
-    # Which number of connections its results are held against where it promises no budget: the highest that it ever
-    # had, or the one at the end.
-    counts: ClassVar[str] = "final"
-    counts_newborns: ClassVar[bool] = True  # reports every connection that comes to be, so deaths follow from it
+    shapes: tuple[LayerShape, ...]
+    steps: int = 0
+    budget: int | None = None  # where it is promised
+    info: StepInfo | None = None
+    adapter: OptimizerAdapter | None = None  # where the method moves θ itself
+    _attached = False
+
+    @classmethod
+    def from_settings(
+        cls, model: nn.Module, optimizer: optim.Optimizer, settings: Mapping[str, Any], length: RunLength
+    ) -> Method:
+        """The method that the settings of a run ask for.
+
+        ``settings`` holds values by the names in ``cls.settings``; what is missing has its declared default. It may hold
+        all settings of a run: a method takes its own and those named in ``cls.takes``, and ignores the rest.
+        """
+        return cls(model, optimizer, **cls.arguments(settings, length))  # type: ignore[call-arg]
+
+    @classmethod
+    def arguments(cls, settings: Mapping[str, Any], length: RunLength) -> dict[str, Any]:
+        """What the settings of a run are as arguments of the constructor, where that has others."""
+        return {**cls.taken(settings), **cls.values(settings)}
+
+    @classmethod
+    def taken(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """What the constructor takes of the settings that are not its own."""
+        return {name: settings[name] for name in cls.takes if name in settings}
+
+    @classmethod
+    def values(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of all declared settings, by name: those given, else the defaults; each is checked."""
+        found = {setting.name: settings.get(setting.name, setting.default) for setting in cls.settings}
+        for setting in cls.settings:
+            setting.check(found[setting.name])
+        return found
+
+    def attach(self) -> None:
+        """Make the optimiser's step the method's; the last line of a constructor."""
+        Attachment(self)
+        self._attached = True
+
+    def detach(self) -> None:
+        """Give the plain optimiser back; to return to the method, make a new one."""
+        detach(self)
+        self._attached = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._attached:  # a copy has a copied optimiser, which is a plain one
+            Attachment(self)
+
+    def step(self) -> StepInfo:
+        """One step of training from the gradients that ``backward`` left; the same as ``optimizer.step()``."""
+        if not self._attached:
+            mine = type(self).__name__
+            raise RuntimeError(f"this {mine} is detached from its optimiser: make a new {mine} to go back to it")
+        self.optimizer.step()
+        assert self.info is not None
+        return self.info
 
     @abstractmethod
-    def step(self) -> StepInfo:
-        """One step of training from the gradients that ``backward`` left; call it instead of ``optimizer.step()``."""
+    def take_step(self) -> StepInfo:
+        """What the optimiser's step does while the method is attached."""
 
     def zero_grad(self) -> None:
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
+        self.forget_gradients()
+
+    def forget_gradients(self) -> None:  # noqa: B027
+        """Called when gradients are dropped."""
+
+    def has_claim(self) -> bool:
+        """Whether no other method has taken the connections over."""
+        return True
+
+    def report(self, active: Sequence[int], rewired: Sequence[int]) -> StepInfo:
+        """What the step did, from the counts of each layer."""
+        return StepInfo(self.steps, sum(active), self.budget, sum(rewired), self.shapes, active, rewired)
 
     def layer_active(self) -> list[int]:
         """Connections of each layer now, in the order of ``shapes``."""
@@ -98,86 +182,158 @@ class Method(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """What the next step needs beside the model's and the optimiser's own state."""
-        return {"steps": self.steps}
+        return {"steps": self.steps, **({} if self.adapter is None else self.adapter.ages())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if self.adapter is not None:
+            load_rows("born", self.adapter.born, state["born"])
+            self.adapter.load_updates(state)
         self.steps = int(state["steps"])
 
 
-class Claim:
-    """The mark that a method leaves on the wirings that it steps; copies of a model and its method share a copy."""
+class Unbounded(Method):
+    """A method that promises no budget, and remembers the most connections that it ever had: in all, and of each layer."""
 
-    def __init__(self, method: str) -> None:
-        self.method = method
+    promises_budget = False
+    highest_active: int
+    highest_layer_active: list[int]
+
+    def start_counting(self, active: Sequence[int]) -> None:
+        self.highest_active, self.highest_layer_active = sum(active), list(active)
+
+    def report(self, active: Sequence[int], rewired: Sequence[int]) -> StepInfo:
+        self.highest_active = max(self.highest_active, sum(active))
+        self.highest_layer_active = [max(a, b) for a, b in zip(self.highest_layer_active, active, strict=True)]
+        return super().report(active, rewired)
+
+    def state_dict(self) -> dict[str, Any]:
+        highest = {"active": self.highest_active, "layers": list(self.highest_layer_active)}
+        return {**super().state_dict(), "highest": highest}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        layers, mine = [int(n) for n in state["highest"]["layers"]], len(self.shapes)
+        if len(layers) != mine:
+            raise ValueError(f"state has highest counts of {len(layers)} layers, but the method has {mine}")
+        super().load_state_dict(state)
+        self.highest_active, self.highest_layer_active = int(state["highest"]["active"]), layers
 
 
 class WiringMethod(Method):
-    """A method on the wirings of a sparse model."""
+    """A method on the wirings of a sparse model; those with an adapter only say what happens to one wiring."""
 
     wirings: list[Wiring]
 
     def take(self, model: nn.Module, optimizer: optim.Optimizer) -> None:
         """Note the model, its wirings and its optimiser, if they fit together."""
+        require_free(optimizer)
         self.model, self.optimizer = model, optimizer
         self.wirings = require_wirings(type(self).__name__, model)
         require_parameters(optimizer, self.wirings)
         self.shapes = tuple(layer for wiring in self.wirings for layer in wiring.layers)
+        self.budget = sum(wiring.budget for wiring in self.wirings) if self.promises_budget else None
         self._habits = Habits(model, optimizer, self.wirings)
 
-    def claim(self) -> None:
+    def attach(self) -> None:
         """From now on this is the method that steps the wirings."""
-        self._claim = Claim(type(self).__name__)
+        super().attach()
+        self._claim = SimpleNamespace(method=type(self).__name__)  # copies of a model and its method share a copy
         for wiring in self.wirings:
             wiring.claim = self._claim
-        travel_with_optimizer(self)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        travel_with_optimizer(self)  # a copy has a copied optimiser, without the hooks
+    def detach(self) -> None:
+        """Give the plain optimiser back: weights may cross zero from now on. For the method again, make a new one."""
+        super().detach()
+        for wiring in self.wirings:
+            if wiring.claim is self._claim:
+                wiring.claim = wiring.watch = None
+                wiring.release_signs_()
 
     def has_claim(self) -> bool:
-        """Whether no other method has taken a wiring over."""
         return all(wiring.claim is self._claim for wiring in self.wirings)
 
-    def may_step(self) -> bool:
-        """Whether there is a step to take; before anything is touched. An error if another method took over."""
+    def may_step(self) -> None:
+        """Before anything is touched: an error if another method took over, a warning where torch is misunderstood."""
         for wiring in self.wirings:
             if wiring.claim is not self._claim:
-                by = wiring.claim.method if isinstance(wiring.claim, Claim) else "another method"
-                mine = type(self).__name__
+                by, mine = getattr(wiring.claim, "method", "another method"), type(self).__name__
                 raise RuntimeError(
-                    f"this {mine} steps a wiring that a later {by} has taken over: step the {by} only, or make a new "
-                    f"{mine} to go back to it"
+                    f"this {mine} steps a wiring that a later {by} has taken over: step the {by} only, or detach() both "
+                    f"and make a new {mine} to go back to it"
                 )
         self._habits.look()
-        return unscale_(self.optimizer)
 
-    def no_step(self) -> StepInfo:
-        """The report of a step that was left out."""
-        active = self.layer_active()
-        budget = sum(w.budget for w in self.wirings) if self.promises_budget else None
-        return StepInfo(self.steps, sum(active), budget, 0, self.shapes, active, [0] * len(active))
+    @torch.no_grad()
+    def take_step(self) -> StepInfo:
+        self.may_step()
+        step = self.steps + 1
+        require_finite(self.wirings, step)
+        if self.adapter is not None:
+            self.adapter.require_rates()
+        try:
+            active, rewired = self.train(step)
+        except BaseException:  # an interrupt, or an error, between the update and the births
+            leave_valid(self.wirings)
+            raise
+        self.steps = step
+        return self.report(active, rewired)
+
+    def train(self, step: int) -> tuple[list[int], list[int]]:
+        """The optimiser's step for the rest of the model, then each wiring's; (active, newborns) of each layer."""
+        assert self.adapter is not None
+        self.adapter.step_torch(step)
+        active: list[int] = []
+        rewired: list[int] = []
+        for number, wiring in enumerate(self.wirings):
+            if wiring.theta.grad is None:  # not part of this loss: as torch does, leave it alone
+                alive, born = wiring.layer_active, [0] * len(wiring.layers)
+            else:
+                alive, born = self.step_wiring(number, wiring, step)
+            active += alive
+            rewired += born
+        return active, rewired
+
+    def step_wiring(self, number: int, wiring: Wiring, step: int) -> tuple[list[int], list[int]]:
+        """Move the θ of one wiring and replace connections; (active, newborns) of each of its layers."""
+        raise NotImplementedError
+
+    def update(self, number: int, wiring: Wiring, drifts: Sequence[DriftAndNoise], step: int, *, clamp: bool) -> Tensor:
+        """The optimiser's rule, pull and noise for the θ of one wiring; sorted indices of the dead, if any may die."""
+        adapter, theta = self.adapter, wiring.theta
+        assert adapter is not None
+        group, noise = adapter.group(wiring), stream_of(Stream.NOISE, wiring.index)
+        rule, state, bound = adapter.rule(number, group), adapter.state(number, group), wiring.sign_bound
+        return ops.backend_of(theta).update_(
+            theta.detach(), theta.grad, rule, state, drifts, wiring.seed, noise, step, sign_bound=bound, clamp=clamp
+        )
+
+    def first_layer(self, number: int) -> int:
+        """The place in ``shapes`` of the first layer of a wiring."""
+        return sum(len(wiring.layers) for wiring in self.wirings[:number])
 
 
-def require_wirings(method: str, model: nn.Module) -> list[Wiring]:
-    """The wirings of a sparsified model, or an error that says what to do."""
-    found = wirings(model)
-    if not found:
-        raise ValueError(f"{method} needs a sparse model, but model (={type(model).__name__}) has no sparse layer: "
-                         "call wb.sparsify(model, ...) first")
-    require_whole(method, model, found)
-    for wiring in found:
-        wiring.watch = None  # what a method before this one wanted to see would pile up
-        foreign.go_alone(wiring)  # a copy that is trained is no copy any more
-    return found
+def load_rows(name: str, mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:
+    """Copy stored rows into those of a method, if they are as many and as long."""
+    if [t.shape for t in theirs] != [m.shape for m in mine]:
+        lengths = [t.numel() for t in theirs]
+        raise ValueError(f"state has {name!r} of {lengths} connections, but the method keeps {[m.numel() for m in mine]}")
+    for target, value in zip(mine, theirs, strict=True):
+        target.copy_(value)
 
 
+# What else is asked of a sparse model that a method is given.
+model_checks: list[Callable[[nn.Module], None]] = []
 # By name: importing FSDP takes longer than all of wirebound.
 _SHARDERS = ("FullyShardedDataParallel", "FSDPModule")
 
 
-def require_whole(method: str, model: nn.Module, found: Sequence[Wiring]) -> None:
-    """Every rank must hold all of θ, and the same wirings as the others."""
+def require_wirings(method: str, model: nn.Module) -> list[Wiring]:
+    """The wirings of a sparsified model, whole and the same on every rank, or an error that says what to do."""
+    found = wirings(model)
+    if not found:
+        raise ValueError(
+            f"{method} needs a sparse model, but model (={type(model).__name__}) has no sparse layer: "
+            "call wb.sparsify(model, ...) first"
+        )
     for module in model.modules():
         sharder = next((kind.__name__ for kind in type(module).__mro__ if kind.__name__ in _SHARDERS), None)
         if sharder is not None and wirings(module):
@@ -187,10 +343,24 @@ def require_whole(method: str, model: nn.Module, found: Sequence[Wiring]) -> Non
             )
     for wiring in found:
         wiring.examine_theta()
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        from wirebound import distributed  # which needs methods
+    for check in model_checks:
+        check(model)
+    for wiring in found:
+        wiring.watch = None  # what a method before this one wanted to see would pile up
+        copies.go_alone(wiring)  # a copy that is trained is no copy any more
+    return found
 
-        distributed.require_same_wirings(model)
+
+def require_parameters(optimizer: optim.Optimizer, found: Sequence[Wiring]) -> None:
+    """Every θ must be in the optimiser, or it would silently not be trained."""
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for wiring in found:
+        if id(wiring.theta) not in held:
+            names = ", ".join(layer.name for layer in wiring.layers)
+            raise ValueError(
+                f"optimizer (={type(optimizer).__name__}) lacks the parameter of the wiring over {names}: make it after "
+                f"sparsify, from model.parameters() of a model with layer {wiring.layers[0].name!r}, which holds it"
+            )
 
 
 @torch.no_grad()
@@ -209,7 +379,9 @@ def require_finite(found: Sequence[Trained], step: int) -> None:
     for trained in found:
         if isinstance(trained, Wiring):
             trained.examine_theta()
-        if trained.theta.grad is not None and not ops.all_finite(_readable_gradient(trained.theta)):
+        if trained.theta.grad is not None and not ops.backend_of(trained.theta).all_finite(
+            _readable_gradient(trained.theta)
+        ):
             raise not_finite(step)
 
 
@@ -225,15 +397,3 @@ def _readable_gradient(theta: Tensor) -> Tensor:
     if grad.is_neg() or grad._is_zerotensor():  # its numbers are still to be made
         grad = theta.grad = grad.clone()
     return grad
-
-
-def require_parameters(optimizer: optim.Optimizer, found: Sequence[Wiring]) -> None:
-    """Every θ must be in the optimiser, or it would silently not be trained."""
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    for wiring in found:
-        if id(wiring.theta) not in held:
-            names = ", ".join(layer.name for layer in wiring.layers)
-            raise ValueError(
-                f"optimizer (={type(optimizer).__name__}) lacks the parameter of the wiring over {names}: make it after "
-                f"sparsify, from model.parameters() of a model with layer {wiring.layers[0].name!r}, which holds it"
-            )

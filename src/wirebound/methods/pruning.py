@@ -26,10 +26,11 @@ import torch
 from torch import Tensor, nn, optim
 
 from wirebound import schedule
-from wirebound.methods.highest import Highest
-from wirebound.methods.matrices import MatrixMethod, load_rows
-from wirebound.methods.method import StepInfo
+from wirebound.methods.declaration import RunLength, Setting
+from wirebound.methods.matrices import MatrixMethod
+from wirebound.methods.method import StepInfo, load_rows
 from wirebound.optim.adapter import OptimizerAdapter
+from wirebound.optim.rule import plain_step
 from wirebound.wiring import settle_budget
 
 Quality = float | Sequence[float] | Mapping[str, float]
@@ -56,18 +57,23 @@ class MagnitudePruning(MatrixMethod):
         exclude: matrices that are not pruned, by patterns of their parameters' names; biases and the like never are.
     """
 
+    name = "pruning"
+    title = "Magnitude pruning"
+    settings = (Setting("quality", "float | None", None, "q of the paper, instead of connectivity", least=0),)
+    sized_by = ("connectivity", "budget", "quality")
+    takes = ("connectivity", "budget", "exclude")
+
+    @classmethod
+    def arguments(cls, settings: Mapping[str, Any], length: RunLength) -> dict[str, Any]:
+        if length.steps is None:
+            raise ValueError(f"method (={cls.name!r}) must know how many steps the run has")
+        return {"total_steps": length.steps, **cls.taken(settings), **cls.values(settings)}
+
     def __init__(
-        self,
-        model: nn.Module,
-        optimizer: optim.Optimizer,
-        *,
-        total_steps: int = 60_000,
-        quality: Quality | None = None,
-        prune_at: Sequence[float] = (1 / 3, 2 / 3),
-        connectivity: float | None = None,
-        budget: int | None = None,
+        self, model: nn.Module, optimizer: optim.Optimizer, *, total_steps: int = 60_000, quality: Quality | None = None,
+        prune_at: Sequence[float] = (1 / 3, 2 / 3), connectivity: float | None = None, budget: int | None = None,
         exclude: str | Iterable[str] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(model, optimizer, exclude)
         if total_steps < 1:
             raise ValueError(f"total_steps (={total_steps}) must be >= 1")
@@ -83,20 +89,21 @@ class MagnitudePruning(MatrixMethod):
         self.targets = None if wanted is None else _targets(possible, wanted, len(self.prune_steps))
         names = [shape.name for shape in self.shapes]
         self.quality = schedule.per_layer("quality", 1.0 if quality is None else quality, names)
-        self.adapter = OptimizerAdapter(optimizer, self.matrices, ages=False)  # nobody is born: torch's own count is right for all
+        self._state = OptimizerAdapter(optimizer, self.matrices, ages=False)  # nobody is born: torch's own count is right
         # 1 or 0 for each weight, as numbers: a product with them is ten times quicker than a choice for each element.
         self.kept = [torch.ones_like(matrix.weight) for matrix in self.matrices]
         self._active = [shape.possible for shape in self.shapes]
-        self.highest = Highest(self._active)
+        self.start_counting(self._active)
+        self.attach()
 
     @torch.no_grad()
-    def step(self) -> StepInfo:
+    def take_step(self) -> StepInfo:
         begun = self.steps >= self.prune_steps[0]
         if begun:
             for matrix, kept in zip(self.matrices, self.kept, strict=True):
                 if matrix.grad is not None:
                     matrix.grad.mul_(kept)
-        self.optimizer.step()
+        plain_step(self.optimizer)
         self.steps += 1
         if begun:
             for matrix, kept in zip(self.matrices, self.kept, strict=True):
@@ -114,7 +121,7 @@ class MagnitudePruning(MatrixMethod):
         for i, (matrix, now) in enumerate(zip(self.matrices, pruned, strict=True)):
             self.kept[i].copy_(~now)
             matrix.weight.masked_fill_(now, 0)
-            for moved, clean in self.adapter.carried(i, self.adapter.group(matrix)):
+            for moved, clean in self._state.carried(i, self._state.group(matrix)):
                 moved.view(-1).masked_fill_(now, clean)
         self._active = self._counted()
 

@@ -20,35 +20,45 @@ chosen again starts at 0 like every newborn. Without ``until`` the fraction stay
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import nn, optim
 
+from wirebound.methods.declaration import FRACTION, REPLACE_EVERY, RunLength, Setting
 from wirebound.methods.drop import Magnitude
 from wirebound.methods.evolve import Evolve
 from wirebound.methods.grow import Gradient
 from wirebound.methods.when import Every, cosine
+
+REPLACE_UNTIL = Setting(
+    "replace_until", "float", 0.75, "share of the run after which rigl replaces no more", least=0, most=1
+)
 
 
 class RigL(Evolve):
     """Drop by magnitude, grow by gradient.
 
     Args:
-        model, optimizer, scope: as for ``Evolve``.
+        model, optimizer, options: as for ``Evolve``.
         fraction: α, the share of the connections to replace at the start.
         every: ΔT, steps between replacements.
         until: T_end, the step from which on nothing is replaced any more; the share falls to 0 on the way there.
     """
 
+    name = "rigl"
+    title = "RigL"
+    settings = (FRACTION, REPLACE_EVERY, REPLACE_UNTIL)
+
     def __init__(
-        self,
-        model: nn.Module,
-        optimizer: optim.Optimizer,
-        *,
-        fraction: float = 0.3,
-        every: int = 100,
-        until: int | None = None,
-        scope: str = "layer",
-    ) -> None:
-        curve = fraction if until is None else cosine(fraction, until)
-        super().__init__(
-            model, optimizer, drop=Magnitude(), grow=Gradient(), when=Every(every, curve, until), scope=scope
-        )
+        self, model: nn.Module, optimizer: optim.Optimizer, *, fraction: float = FRACTION.default, every: int = 100,
+        until: int | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        when = Every(every, fraction if until is None else cosine(fraction, until), until)
+        super().__init__(model, optimizer, drop=Magnitude(), grow=Gradient(), when=when, **options)
+
+    @classmethod
+    def arguments(cls, settings: Mapping[str, Any], length: RunLength) -> dict[str, Any]:
+        own = cls.values(settings)
+        until = None if length.steps is None else max(1, round(own["replace_until"] * length.steps))
+        return {"fraction": own["fraction"], "every": own["replace_every"] or 100, "until": until}

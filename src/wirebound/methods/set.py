@@ -19,8 +19,12 @@ epoch, after which the paper replaces nothing, has to be told by ``until``; and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import nn, optim
 
+from wirebound.methods.declaration import FRACTION, REPLACE_EVERY, RunLength
 from wirebound.methods.drop import SmallestOfEachSign
 from wirebound.methods.evolve import Evolve
 from wirebound.methods.grow import Random
@@ -31,30 +35,26 @@ class SET(Evolve):
     """Sparse evolutionary training: drop by magnitude, grow at random.
 
     Args:
-        model, optimizer, scope, newborn_scale: as for ``Evolve``.
+        model, optimizer, options: as for ``Evolve``.
         zeta: ζ, the share of the connections to replace.
         every: steps between replacements; the paper's is an epoch, ``len(loader)``.
         until: the step from which on nothing is replaced any more.
     """
 
+    name = "set"
+    title = "SET"
+    settings = (FRACTION, REPLACE_EVERY)
+
     def __init__(
-        self,
-        model: nn.Module,
-        optimizer: optim.Optimizer,
-        *,
-        zeta: float = 0.3,
-        every: int = 100,
-        until: int | None = None,
-        scope: str = "layer",
-        newborn_scale: float = 0.0,
-    ) -> None:
-        check_share("zeta", zeta)
-        super().__init__(
-            model,
-            optimizer,
-            drop=SmallestOfEachSign(),
-            grow=Random(),
-            when=Every(every, zeta, until),
-            scope=scope,
-            newborn_scale=newborn_scale,
-        )
+        self, model: nn.Module, optimizer: optim.Optimizer, *, zeta: float = FRACTION.default, every: int = 100,
+        until: int | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        when = Every(every, check_share("zeta", zeta), until)
+        super().__init__(model, optimizer, drop=SmallestOfEachSign(), grow=Random(), when=when, **options)
+
+    @classmethod
+    def arguments(cls, settings: Mapping[str, Any], length: RunLength) -> dict[str, Any]:
+        own = cls.values(settings)
+        every = own["replace_every"] or length.per_epoch or 100
+        # Not after the last step: its newborns would never be trained.
+        return {"zeta": own["fraction"], "every": every, "until": length.steps}

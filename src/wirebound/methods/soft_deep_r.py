@@ -34,33 +34,26 @@ import torch
 from torch import Tensor, nn, optim
 
 from wirebound import ops, schedule
-from wirebound.methods.highest import Highest
+from wirebound.methods.declaration import L1, NOISE, TEMPERATURE, RunLength, Setting
 from wirebound.methods.langevin import pull_and_push
-from wirebound.methods.matrices import MatrixMethod, load_rows
-from wirebound.methods.method import StepInfo, require_finite
-from wirebound.methods.soft_rules import temperature_from_l1, theta_min_for, theta_min_from_l1
-from wirebound.methods.soft_start import constant_signs, first_theta
+from wirebound.methods.matrices import Matrix, MatrixMethod
+from wirebound.methods.method import StepInfo, load_rows, require_finite
+from wirebound.methods.soft_rules import theta_min_for, theta_min_from_l1
 from wirebound.ops.layout import Geometry
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import State
 from wirebound.optim.adapter import OptimizerAdapter
-from wirebound.optim.scaled import unscale_
-from wirebound.schedule import Rate, Scalar
-from wirebound.wiring import Allocation, allocate
+from wirebound.schedule import Noise, Rate
+from wirebound.wiring import Allocation, LayerShape, allocate
+from wirebound.wiring.budget import read_allocation
+from wirebound.wiring.draw import draw_positions, draw_theta
 
 _EXACT = 1 << 24  # the whole numbers that a float32 can count to
 ThetaMin = float | Sequence[float] | Mapping[str, float]
 
 
-def soft_walk_(
-    theta: Tensor,
-    active: Tensor,
-    sign: Tensor,
-    weight: Tensor,
-    pull: float,
-    push: float,
-    nu: Tensor | None,
-    theta_min: float,
+def drift_(
+    theta: Tensor, active: Tensor, sign: Tensor, weight: Tensor, pull: float, push: float, nu: Tensor | None, theta_min: float
 ) -> None:
     """Algorithm 2 after the optimiser, in place, without a branch for each connection.
 
@@ -90,48 +83,53 @@ def _in_both(mask: Tensor, other: Tensor) -> int:
 class SoftDeepR(MatrixMethod):
     """soft-DEEP R of a plain model: connections come and go by themselves, without a bound.
 
-    Every weight matrix is started anew, as ``wb.sparsify`` starts it with this connectivity and seed.
+    Every weight matrix is started again, as ``wb.sparsify`` starts it with this connectivity and seed.
 
     Args:
         model: a plain model, not sparsified.
         optimizer: any torch optimiser that keeps state by element and holds the model's parameters.
         l1: α, the pull of every active θ towards 0. A number, one for each matrix, or a schedule.
-        temperature: T, which sets the noise √(2ηT). A number, one for each matrix, or a schedule; by default
-            T = ηα²/18, the paper's, which falls with η.
+        noise: g, noise of amplitude η g, which is T = η g²/2: a number, or one for each matrix; the paper's is α/3.
+        temperature: T instead of ``noise``, for noise √(2ηT): a number, one for each matrix, or a schedule.
         theta_min: where dormant θ stop, < 0. A number, or one for each matrix. By default what the paper's rule gives
             for ``connectivity`` as the lower bound (with the rates of the first step), or −3α without noise.
         connectivity, budget, allocation: how many connections are active at the start and where, as for
             ``wb.sparsify``; by default 1 %.
-        init, gain: scale of the first weights (``wiring/init.py``); the gain may be one for each matrix.
+        init, gain: scale of the first weights (``wiring/draw.py``); the gain may be one for each matrix.
         exclude: matrices that stay dense, by patterns of their parameters' names; biases and the like always do.
         seed: decides everything that is drawn.
     """
 
+    name = "soft-deep-r"
+    title = "soft-DEEP R"
+    settings = (
+        L1.with_default(1e-5),
+        NOISE.with_default(1e-5 / 3),
+        TEMPERATURE,
+        Setting("theta_min", "float | None", None, "where dormant θ stop, < 0 (default: by connectivity)", below=0),
+    )
+    sized_by = ("connectivity", "budget", "theta_min")
+    takes = ("connectivity", "budget", "allocation", "init", "gain", "exclude", "seed")
     counts = "highest"
+    adapter: OptimizerAdapter
+
+    @classmethod
+    def arguments(cls, settings: Mapping[str, Any], length: RunLength) -> dict[str, Any]:
+        start = cls.taken(settings)
+        if isinstance(start.get("allocation"), str):
+            start["allocation"] = read_allocation(start["allocation"])
+        return {**start, **cls.values(settings)}
 
     def __init__(
-        self,
-        model: nn.Module,
-        optimizer: optim.Optimizer,
-        *,
-        l1: Rate = 1e-5,
-        temperature: Rate | None = None,
-        theta_min: ThetaMin | None = None,
-        connectivity: float | None = None,
-        budget: int | None = None,
-        allocation: Allocation = "paper",
-        init: str = "dense-fan-in",
-        gain: float | Sequence[float] = 1.0,
-        exclude: str | Iterable[str] = (),
-        seed: int = 0,
-    ) -> None:
+        self, model: nn.Module, optimizer: optim.Optimizer, *, l1: Rate = 1e-5, noise: Noise = 1e-5 / 3,
+        temperature: Rate | None = None, theta_min: ThetaMin | None = None, connectivity: float | None = None,
+        budget: int | None = None, allocation: Allocation = "paper", init: str = "dense-fan-in",
+        gain: float | Sequence[float] = 1.0, exclude: str | Iterable[str] = (), seed: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__(model, optimizer, exclude)
         names = [shape.name for shape in self.shapes]
         self.l1 = schedule.per_layer("l1", l1, names)
-        if temperature is None:
-            self.temperature = [_paper_temperature(rate) for rate in self.l1]
-        else:
-            self.temperature = schedule.per_layer("temperature", temperature, names)
+        self.temperature = schedule.temperatures(noise, temperature, names)
         self.seed = seed
         self.geometry = Geometry(tuple(s.n_out for s in self.shapes), tuple(s.n_in for s in self.shapes))
         extents = [(s.n_out, s.n_in) for s in self.shapes]
@@ -146,17 +144,14 @@ class SoftDeepR(MatrixMethod):
         self._before = [torch.empty_like(active) for active in self.active]
         self._counts = [_count(active) for active in self.active]
         self._write_weights()
-        self.highest = Highest(self.layer_active())
-
-    # How it starts
+        self.start_counting(self._counts)
+        self.attach()
 
     def _floors(self, given: ThetaMin | None, p_min: float, names: Sequence[str]) -> list[float]:
-        """θ_min of each matrix."""
-        if given is not None:
-            heights = _negated(given)
-            floors = [-float(h) for h in schedule.per_layer("-theta_min", heights, names) if not callable(h)]
-        else:
-            floors = [self._floor(number, p_min) for number in range(len(names))]
+        """θ_min of each matrix: as given, else by the paper's rule."""
+        if given is None:
+            return [self._floor(number, p_min) for number in range(len(names))]
+        floors = [-float(h) for h in schedule.per_layer("-theta_min", _negated(given), names) if not callable(h)]
         for name, floor in zip(names, floors, strict=True):
             if not floor < 0:
                 raise ValueError(f"theta_min of {name!r} (={floor}) must be < 0")
@@ -176,11 +171,7 @@ class SoftDeepR(MatrixMethod):
         for matrix, theta, sign in zip(self.matrices, self.theta, self.sign, strict=True):
             torch.clamp(theta, min=0, out=matrix.weight).mul_(sign)
 
-    # One step
-
-    def step(self) -> StepInfo:
-        if not unscale_(self.optimizer):
-            return self.report(self.layer_active(), [0] * len(self.matrices))
+    def take_step(self) -> StepInfo:
         require_finite(self.matrices, self.steps + 1)
         self.adapter.require_rates()
         self.steps += 1
@@ -202,14 +193,15 @@ class SoftDeepR(MatrixMethod):
         rule = self.adapter.rule(number, group)
         state = _flat(self.adapter.state(number, group))
         # Dormant weights are 0 with no gradient and no moments: the optimiser leaves them where they are.
-        ops.update_(weight, matrix.grad, rule, state, (), self.seed, 0, step, sign_bound=False, clamp=False)
+        ops.backend_of(weight).update_(weight, matrix.grad, rule, state, (), self.seed, 0, step, sign_bound=False, clamp=False)
         pull, push = pull_and_push(self.l1[number], self.temperature[number], step, float(group["lr"]))
         nu = None
         if push:
             stream = stream_of(Stream.NOISE, 0, layer=number)
-            nu = ops.normals(self.seed, stream, step, theta.numel(), theta.device).to(theta.dtype)
+            nu = ops.backend_on(theta.device).normals(self.seed, stream, step, theta.numel(), theta.device)
+            nu = nu.to(theta.dtype)
         before, active = self.active[number], self._before[number]
-        soft_walk_(theta, before, sign, weight, pull, push, nu, self.theta_min[number])
+        drift_(theta, before, sign, weight, pull, push, nu, self.theta_min[number])
         torch.ge(theta, 0, out=active)
         self.active[number], self._before[number] = active, before
         torch.clamp(theta, min=0, out=weight).mul_(sign)
@@ -234,31 +226,22 @@ class SoftDeepR(MatrixMethod):
             ("which are active", self.active + self._before, "two numbers for each: now, and before the step"),
         ]
 
-    # State
-
     def state_dict(self) -> dict[str, Any]:
         return {
             **super().state_dict(),
             "seed": self.seed,
             "theta_min": list(self.theta_min),
             "theta": [theta.clone() for theta in self.theta],
-            **self.adapter.ages(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         load_rows("theta", self.theta, state["theta"])
-        load_rows("born", self.adapter.born, state["born"])
-        self.adapter.load_updates(state)
         self.seed, self.theta_min = int(state["seed"]), [float(floor) for floor in state["theta_min"]]
         self.sign = constant_signs(self.matrices, self.geometry, self.seed)
         self.active = [(theta >= 0).to(theta.dtype) for theta in self.theta]
         self._counts = [_count(active) for active in self.active]
         self._write_weights()
-
-
-def _paper_temperature(l1: Scalar) -> Scalar:
-    return lambda step, lr: temperature_from_l1(schedule.at("l1", l1, step, lr), lr)
 
 
 def _negated(given: ThetaMin) -> Rate:
@@ -272,3 +255,43 @@ def _flat(state: State) -> State:
     rows = (state.momentum, state.exp_avg, state.exp_avg_sq, state.max_exp_avg_sq)
     momentum, exp_avg, exp_avg_sq, most = (None if row is None else row.view(-1) for row in rows)
     return State(momentum, exp_avg, exp_avg_sq, most, state.born, state.clock)
+
+
+# How it starts: the connections, weights and signs of a wiring, in matrices that are stored in full
+
+
+def constant_signs(matrices: Sequence[Matrix], geometry: Geometry, seed: int) -> list[Tensor]:
+    """The constant sign of every possible connection, ±1, in the order of the parameters."""
+    signs = []
+    for matrix, start in zip(matrices, geometry.position_start, strict=False):
+        weight = matrix.weight
+        positions = start + torch.arange(matrix.budget, device=weight.device)
+        negative = ops.backend_on(positions.device).negative_signs(positions, seed, 0)
+        signs.append(_by_output(1 - 2 * negative.to(weight.dtype), matrix.shape))
+    return signs
+
+
+def first_theta(
+    matrices: Sequence[Matrix], geometry: Geometry, counts: Sequence[int], theta_min: Sequence[float], seed: int, init: str,
+    gain: float | Sequence[float],
+) -> list[Tensor]:  # fmt: skip
+    """The first θ of each matrix: |N(0, 1)|/√n_in where active, uniform in [θ_min, 0) where dormant."""
+    device, dtype = matrices[0].weight.device, matrices[0].weight.dtype
+    positions = draw_positions(geometry, counts, seed, 0, device)
+    active = draw_theta(geometry, counts, seed, 0, init, gain, device, dtype)
+    thetas, first = [], 0
+    for number, (matrix, start) in enumerate(zip(matrices, geometry.position_start, strict=False)):
+        # A uniform number is the share of the normal law below ν; kept above 0, which would be active.
+        nu = ops.backend_on(device).normals(seed, stream_of(Stream.OTHER, 0, layer=number), 0, matrix.budget, device)
+        share = torch.special.ndtr(nu.double()).clamp_(min=2.0**-24)
+        theta = (share * theta_min[number]).to(matrix.weight.dtype)
+        last = first + counts[number]
+        theta[positions[first:last] - start] = active[first:last].to(theta)
+        thetas.append(_by_output(theta, matrix.shape))
+        first = last
+    return thetas
+
+
+def _by_output(row: Tensor, shape: LayerShape) -> Tensor:
+    """From the order of positions, down the columns, to that of a parameter, along the rows."""
+    return row.view(shape.n_in, shape.n_out).t().reshape(-1).contiguous()

@@ -55,32 +55,22 @@ def check_share(name: str, value: float) -> float:
 
 @dataclass(frozen=True)
 class _Falling:
-    """A share that starts at ``first`` and is 0 from step ``until`` on."""
+    """A share that starts at ``first`` and is 0 from step ``until`` on; ``power`` None is along half a cosine."""
 
     first: float
     until: int
+    power: float | None = None
 
     def __post_init__(self) -> None:
         check_share("fraction", self.first)
         if self.until < 1:
             raise ValueError(f"until (={self.until}) must be >= 1")
-
-    def left(self, step: int) -> float:
-        """1 at the start, 0 at the end."""
-        return max(0.0, 1 - step / self.until)
-
-
-class _Cosine(_Falling):
-    def __call__(self, step: int) -> float:
-        return self.first * (1 - math.cos(math.pi * self.left(step))) / 2
-
-
-@dataclass(frozen=True)
-class _Power(_Falling):
-    power: float = 1.0
+        if self.power is not None and not (math.isfinite(self.power) and self.power > 0):
+            raise ValueError(f"power (={self.power}) must be a finite number > 0")
 
     def __call__(self, step: int) -> float:
-        return self.first * self.left(step) ** self.power
+        left = max(0.0, 1 - step / self.until)
+        return self.first * (1 - math.cos(math.pi * left)) / 2 if self.power is None else self.first * left**self.power
 
 
 def constant(fraction: float) -> Curve:
@@ -90,16 +80,14 @@ def constant(fraction: float) -> Curve:
 
 def cosine(fraction: float, until: int) -> Curve:
     """fraction · (1 + cos(π t / until)) / 2: along half a cosine to 0, RigL's own."""
-    return _Cosine(fraction, until)
+    return _Falling(fraction, until)
 
 
 def linear(fraction: float, until: int) -> Curve:
     """fraction · (1 − t / until): in a straight line to 0."""
-    return _Power(fraction, until)
+    return _Falling(fraction, until, 1.0)
 
 
 def inverse_power(fraction: float, until: int, power: float = 3.0) -> Curve:
     """fraction · (1 − t / until)^power; the cube is the curve of gradual magnitude pruning (Zhu and Gupta 2018)."""
-    if not (math.isfinite(power) and power > 0):
-        raise ValueError(f"power (={power}) must be a finite number > 0")
-    return _Power(fraction, until, power)
+    return _Falling(fraction, until, power)

@@ -1,82 +1,29 @@
-"""Which of an optimiser's tensors move with their connections.
+"""Which of an optimiser's tensors move with their connections, and with what a newborn starts there.
 
-An optimiser may keep what it knows of θ directly in ``state[θ]``, in containers in there, in an optimiser that it
-wraps, or in attributes of its own. All tensors of θ's shape are found; what has another shape cannot move with
-connections, and its optimiser is refused.
+An optimiser may keep what it knows of θ directly in ``state[θ]``, in containers in there, in an optimiser that it wraps,
+or in attributes of its own. All tensors of θ's shape are found; what has another shape cannot move with connections, and
+its optimiser is refused. With what a newborn starts there, a copy of the optimiser is asked.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import contextlib
+import copy
+import math
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn, optim
 
-from wirebound.optim.starts import first_values
-
-# Optimisers that cannot be told by the shapes of their state, or only after it was made.
-REFUSED = {
-    "LBFGS": "keeps one history for all parameters together",
-    "SparseAdam": "takes sparse gradients, and those of θ are dense",
-    "ZeroRedundancyOptimizer": "keeps the state of θ on one of the processes",
-    "Shampoo": "keeps matrices with a row for each of the K connections",
-    "ScalableShampoo": "keeps matrices with a row for each of the K connections",
-    "DistributedShampoo": "keeps matrices with a row for each of the K connections",
-    "SOAP": "keeps matrices with a row for each of the K connections",
-    "Kron": "keeps a preconditioner of all connections together",
-    "DeMo": "sends a transform of all connections together",
-}
 _MOST_ROWS = 64  # of a table with a row of K for each of some buffers
 _DEPTH = 6  # of containers in containers
-_NOT_STATE = ("state", "param_groups", "defaults")
+_PROBE = 2  # numbers of the parameter that a copy of the optimiser is asked with
+_Path = tuple[str, ...]
 
 
-def refusal(optimizer: optim.Optimizer) -> str | None:
-    """Why this optimiser cannot train connections that move, or None as far as its class tells."""
-    for one in (optimizer, *_inner(optimizer)):
-        for kind in type(one).__mro__:
-            if kind.__name__ in REFUSED:
-                return REFUSED[kind.__name__]
-        for group in one.param_groups:
-            for option, reason in (
-                ("differentiable", "a step that replaces connections has no derivative"),
-                ("capturable", "a step that replaces connections cannot be part of a CUDA graph"),
-            ):
-                if group.get(option):
-                    return f"has {option}=True, but {reason}"
-    return None
-
-
-def is_schedule_free(optimizer: optim.Optimizer) -> bool:
-    """Whether it swaps θ for an average of θ in ``optimizer.eval()``."""
-    return any(
-        "ScheduleFree" in kind.__name__ for one in (optimizer, *_inner(optimizer)) for kind in type(one).__mro__
-    )
-
-
-def is_wrapper(optimizer: optim.Optimizer) -> bool:
-    """Whether it wraps another optimiser."""
-    return bool(_inner(optimizer))
-
-
-def carried_tensors(optimizer: optim.Optimizer, theta: nn.Parameter) -> Iterator[tuple[str, Tensor]]:
-    """(name, tensor) of everything with one number for each connection, each once; an error where a shape is another."""
-    seen = {theta.data_ptr()}
-    for one in (optimizer, *_inner(optimizer)):
-        for path, value in _leaves(one.state.get(theta, {}), (), _DEPTH):
-            for row in _rows(one, path, value, theta):
-                if row.data_ptr() not in seen:
-                    seen.add(row.data_ptr())
-                    yield path[0], row
-        for path, value in _outside(one, theta):
-            if value.data_ptr() not in seen and value.shape == theta.shape and value is not theta.grad:
-                seen.add(value.data_ptr())
-                _require_unique(one, path, theta)
-                yield path[0], _contiguous(one, path, value)
-
-
-def _inner(optimizer: optim.Optimizer) -> list[optim.Optimizer]:
+def inner_optimizers(optimizer: optim.Optimizer) -> list[optim.Optimizer]:
     """The optimisers that this one wraps, and those in them."""
     found: list[Any] = []
     queue = deque([optimizer])
@@ -90,19 +37,38 @@ def _inner(optimizer: optim.Optimizer) -> list[optim.Optimizer]:
     return found
 
 
-def _leaves(value: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Tensor]]:
+# Which tensors move
+
+
+def carried_tensors(optimizer: optim.Optimizer, theta: nn.Parameter) -> Iterator[tuple[str, Tensor]]:
+    """(name, tensor) of everything with one number for each connection, each once; an error where a shape is another."""
+    seen = {theta.data_ptr()}
+    same = [p for group in optimizer.param_groups for p in group["params"] if p.shape == theta.shape]
+    for one in (optimizer, *inner_optimizers(optimizer)):
+        for path, value in _leaves(one.state.get(theta, {})):
+            for row in _rows(one, path, value, theta):
+                if row.data_ptr() not in seen:
+                    seen.add(row.data_ptr())
+                    yield path[0], row
+        for path, value in _outside(one, theta):
+            if value.data_ptr() not in seen and value.shape == theta.shape and value is not theta.grad:
+                if len(same) > 1:
+                    alike = f"where {len(same)} parameters of the same shape cannot be told apart"
+                    raise _refused(one, path, f"outside of its state, {alike}: use an optimiser that keeps it by parameter")
+                seen.add(value.data_ptr())
+                yield path[0], _contiguous(one, path, value)
+
+
+def _leaves(value: Any, path: _Path = (), depth: int = _DEPTH) -> Iterator[tuple[_Path, Tensor]]:
     """The tensors in nested containers, with the names that lead to them."""
     if isinstance(value, Tensor):
         yield path or ("",), value
-    elif depth and isinstance(value, Mapping):
-        for name, part in value.items():
+    elif depth and isinstance(value, Mapping | list | tuple | deque):
+        for name, part in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from _leaves(part, (*path, str(name)), depth - 1)
-    elif depth and isinstance(value, list | tuple | deque):
-        for number, part in enumerate(value):
-            yield from _leaves(part, (*path, str(number)), depth - 1)
 
 
-def _rows(optimizer: optim.Optimizer, path: tuple[str, ...], value: Tensor, theta: nn.Parameter) -> list[Tensor]:
+def _rows(optimizer: optim.Optimizer, path: _Path, value: Tensor, theta: nn.Parameter) -> list[Tensor]:
     """The rows of a piece of state that have one number for each connection; a single number belongs to none."""
     if value.shape == theta.shape:
         return [_contiguous(optimizer, path, value)]
@@ -110,44 +76,36 @@ def _rows(optimizer: optim.Optimizer, path: tuple[str, ...], value: Tensor, thet
         return []
     if theta.dim() == 1 and value.dim() == 2 and value.shape[1] == theta.numel() and len(value) <= _MOST_ROWS:
         return list(_contiguous(optimizer, path, value))
-    raise ValueError(
-        f"optimizer (={type(optimizer).__name__}) keeps {'/'.join(path)!r} of shape {tuple(value.shape)}, which must be "
-        f"{tuple(theta.shape)} to move with connections: use an optimiser that keeps its state by element"
-    )
+    needed = f"of shape {tuple(value.shape)}, which must be {tuple(theta.shape)} to move with connections"
+    raise _refused(optimizer, path, f"{needed}: use an optimiser that keeps its state by element")
 
 
-def _contiguous(optimizer: optim.Optimizer, path: tuple[str, ...], value: Tensor) -> Tensor:
+def _contiguous(optimizer: optim.Optimizer, path: _Path, value: Tensor) -> Tensor:
     if not value.is_contiguous():
-        raise ValueError(
-            f"optimizer (={type(optimizer).__name__}) keeps {'/'.join(path)!r} scattered in memory (strides "
-            f"{value.stride()}): it must be contiguous to move with connections"
-        )
+        scattered = f"scattered in memory (strides {value.stride()})"
+        raise _refused(optimizer, path, f"{scattered}: it must be contiguous to move with connections")
     return value
 
 
-def _outside(optimizer: optim.Optimizer, theta: nn.Parameter) -> Iterator[tuple[tuple[str, ...], Tensor]]:
+def _refused(optimizer: optim.Optimizer, path: _Path, why: str) -> ValueError:
+    return ValueError(f"optimizer (={type(optimizer).__name__}) keeps {'/'.join(path)!r} {why}")
+
+
+def _outside(optimizer: optim.Optimizer, theta: nn.Parameter) -> Iterator[tuple[_Path, Tensor]]:
     """The tensors in an optimiser's own attributes, or in its state under another name than a parameter; in tables by
     parameter only what is θ's."""
     shared = [(str(key), value) for key, value in optimizer.state.items() if not isinstance(key, Tensor)]
     for name, value in (*vars(optimizer).items(), *shared):
-        if name in _NOT_STATE:
+        if name in ("state", "param_groups", "defaults"):
             continue
         if isinstance(value, Mapping) and any(isinstance(key, Tensor) for key in value):
-            mine = [part for key, part in value.items() if key is theta]
-            yield from _leaves(mine, (name,), _DEPTH)
+            value = [part for key, part in value.items() if key is theta]
         elif isinstance(value, Mapping) and id(theta) in value:
-            yield from _leaves(value[id(theta)], (name,), _DEPTH)
-        else:
-            yield from _leaves(value, (name,), _DEPTH)
+            value = value[id(theta)]
+        yield from _leaves(value, (name,))
 
 
-def _require_unique(optimizer: optim.Optimizer, path: tuple[str, ...], theta: nn.Parameter) -> None:
-    same = [p for group in optimizer.param_groups for p in group["params"] if p.shape == theta.shape]
-    if len(same) > 1:
-        raise ValueError(
-            f"optimizer (={type(optimizer).__name__}) keeps {'/'.join(path)!r} outside of its state, where {len(same)} "
-            "parameters of the same shape cannot be told apart: use an optimiser that keeps its state by parameter"
-        )
+# With what a newborn starts
 
 
 def starts(optimizer: optim.Optimizer, group: Mapping[str, Any], theta: nn.Parameter) -> dict[str, float]:
@@ -156,9 +114,36 @@ def starts(optimizer: optim.Optimizer, group: Mapping[str, Any], theta: nn.Param
     So do moments, and whatever is a copy or an average of θ (slow weights, schedule-free z): θ of a newborn is 0.
     """
     found: dict[str, float] = {}
-    for one in (optimizer, *_inner(optimizer)):
+    for one in (optimizer, *inner_optimizers(optimizer)):
         if isinstance(one, optim.Adagrad):  # makes its state before the first step
             found["sum"] = float(group["initial_accumulator_value"])
-        elif not is_wrapper(one):  # a wrapper's own are slow weights and the like
-            found |= first_values(one, group, theta)
+        elif not inner_optimizers(one):  # a wrapper's own are slow weights and the like
+            found |= _asked(one, group, theta)
     return found
+
+
+def _asked(optimizer: optim.Optimizer, group: Mapping[str, Any], theta: nn.Parameter) -> dict[str, float]:
+    """What the optimiser starts each piece of state with: not always 0, but perhaps a product that starts at 1.
+
+    A copy of it steps a parameter of zeros with a gradient of zeros, as the step of its birth is for a newborn. Nothing
+    of the optimiser changes: the copy has a state, groups, hooks and containers of its own.
+    """
+    probe = nn.Parameter(torch.zeros(_PROBE, dtype=theta.dtype, device=theta.device))
+    probe.grad = torch.zeros_like(probe)
+    state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
+    twin = object.__new__(type(optimizer))
+    # An optimiser of which nobody knows anything may do anything here; then newborns start at 0.
+    with contextlib.suppress(Exception), torch.random.fork_rng(devices=[]):
+        for name, value in vars(optimizer).items():
+            if name not in ("state", "param_groups") and not callable(value) and not name.startswith("_wirebound"):
+                twin.__dict__[name] = OrderedDict() if "hooks" in name else copy.deepcopy(value)
+        settings = {name: copy.deepcopy(value) for name, value in group.items() if name != "params"}
+        twin.__dict__.update(state=state, param_groups=[{**settings, "params": [probe]}])
+        type(optimizer).step(twin)
+    numbers = {name: _number(value) for name, value in state[probe].items()}
+    return {name: number for name, number in numbers.items() if number is not None and math.isfinite(number)}
+
+
+def _number(value: Any) -> float | None:
+    """The first number of a tensor by element, in containers too; None where there is none."""
+    return next((float(tensor.flatten()[0]) for _, tensor in _leaves(value) if tensor.numel() == _PROBE), None)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn, optim
 from torch.autograd.graph import increment_version
 
-from wirebound.optim.carried import is_wrapper, starts
+from wirebound.optim.carried import inner_optimizers, starts
 from wirebound.wiring import Wiring
 
 
@@ -30,7 +30,7 @@ class _Piece(NamedTuple):
 def layers_apart(optimizer: optim.Optimizer, wirings: Sequence[Any]) -> Iterator[None]:
     """Within the block, the optimiser has the layers of wirings with rates of their own as separate parameters."""
     special = [w for w in wirings if isinstance(w, Wiring) and w.rates is not None and w.theta.grad is not None]
-    if special and is_wrapper(optimizer):
+    if special and inner_optimizers(optimizer):
         raise ValueError(
             f"layers of one budget cannot be frozen or have rates of their own under optimizer "
             f"(={type(optimizer).__name__}), which wraps another: give the inner one to the method"
@@ -47,12 +47,8 @@ def _take_apart(
     optimizer: optim.Optimizer, wiring: Wiring
 ) -> tuple[dict[str, Any], int, dict[str, Any] | None, list[_Piece]]:
     theta, rates = wiring.theta, wiring.layer_rates
-    group, place = next(
-        (group, place)
-        for group in optimizer.param_groups
-        for place, parameter in enumerate(group["params"])
-        if parameter is theta
-    )
+    places = ((group, place, p) for group in optimizer.param_groups for place, p in enumerate(group["params"]))
+    group, place = next((group, place) for group, place, parameter in places if parameter is theta)
     state = optimizer.state.pop(theta, None)
     del group["params"][place]
     pieces = []
@@ -73,13 +69,9 @@ def _take_apart(
 
 
 def _put_together(
-    optimizer: optim.Optimizer,
-    theta: nn.Parameter,
-    group: dict[str, Any],
-    place: int,
-    state: dict[str, Any] | None,
+    optimizer: optim.Optimizer, theta: nn.Parameter, group: dict[str, Any], place: int, state: dict[str, Any] | None,
     pieces: list[_Piece],
-) -> None:
+) -> None:  # fmt: skip
     group["params"].insert(place, theta)
     optimizer.param_groups[:] = [g for g in optimizer.param_groups if not any(g is piece.group for piece in pieces)]
     whole = theta.detach()

@@ -31,31 +31,28 @@ class Habits:
     def look(self) -> None:
         """Compare what is frozen with what can be, if anything has changed."""
         flags = [parameter.requires_grad for parameter in self._watched]
-        if flags != self._flags:
-            self._flags = flags
-            self._look()
-
-    def _look(self) -> None:
+        if flags == self._flags:
+            return
+        self._flags = flags
         for wiring in {id(layer.wiring): layer.wiring for _, layer in self._named}.values():
             here = [
-                (name, layer, any(p.requires_grad for p in own))
+                (name, any(p.requires_grad for p in own), wiring.is_frozen(layer.layer_id))
                 for (name, layer), own in zip(self._named, self._own, strict=True)
                 if own and layer.wiring is wiring
             ]
-            trained = [name for name, layer, trains in here if trains and not wiring.is_frozen(layer.part)]
-            bare = [name for name, layer, trains in here if not trains and not wiring.is_frozen(layer.part)]
-            thawed = [name for name, layer, trains in here if trains and wiring.is_frozen(layer.part)]
-            if not wiring.theta.requires_grad:
-                if trained:
-                    self._say(
-                        f"the θ of all sparse layers of one budget has requires_grad=False, so no connection of "
-                        f"{_list(trained)} is trained, although their biases are: freeze layers by wb.freeze(module), "
-                        "train them again by wb.unfreeze(module)"
-                    )
-            elif trained and bare:
+            trained = [name for name, trains, frozen in here if trains and not frozen]
+            bare = [name for name, trains, frozen in here if not trains and not frozen]
+            thawed = [name for name, trains, frozen in here if trains and frozen]
+            if not wiring.theta.requires_grad and trained:
                 self._say(
-                    f"biases of {_list(bare)} are frozen, but their connections are not: θ is one parameter for all layers "
-                    "of a budget; freeze layers by wb.freeze(module)"
+                    f"the θ of all sparse layers of one budget has requires_grad=False, so no connection of {_list(trained)} is "
+                    "trained, although their biases are: freeze layers by wb.freeze(module), train them again by "
+                    "wb.unfreeze(module)"
+                )
+            elif wiring.theta.requires_grad and trained and bare:
+                self._say(
+                    f"biases of {_list(bare)} are frozen, but their connections are not: θ is one parameter for all layers of "
+                    "a budget; freeze layers by wb.freeze(module)"
                 )
             if thawed:
                 self._say(
@@ -66,7 +63,7 @@ class Habits:
     def _say(self, sentence: str) -> None:
         if sentence not in self._said:
             self._said.add(sentence)
-            warnings.warn(sentence, UserWarning, stacklevel=5)
+            warnings.warn(sentence, UserWarning, stacklevel=7)
 
 
 def _look_at_groups(

@@ -1,0 +1,168 @@
+"""``optimizer.step()`` is the step of the method, whoever calls it: a loop, GradScaler, a trainer.
+
+A method attaches itself to its optimiser. From then on the optimiser's own ``step`` is the whole step, of which its hooks
+and lr schedulers see one, and its state dict holds the method's state, so that any trainer's checkpoint resumes both.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import optim
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
+from wirebound.optim.rule import plain_step
+
+if TYPE_CHECKING:
+    from wirebound.methods.method import Method
+
+KEY = "wirebound"  # of the method's state in the optimiser's state dict
+_ATTACHMENT = "_wirebound_attachment"  # torch neither copies nor pickles attributes of optimisers
+
+
+def attached(optimizer: Any) -> Method | None:
+    """The method that is attached to an optimiser, or to the one inside whatever a trainer has put around it."""
+    while optimizer is not None:
+        found = getattr(optimizer, "__dict__", {}).get(_ATTACHMENT)
+        if found is not None:
+            return found.method  # type: ignore[no-any-return]
+        optimizer = getattr(optimizer, "optimizer", None)
+    return None
+
+
+def require_free(optimizer: optim.Optimizer) -> None:
+    """Refuse an optimiser that has a method already, or whose step is not made from the gradients that are there."""
+    kind, other = type(optimizer).__name__, attached(optimizer)
+    if other is not None:
+        raise ValueError(
+            f"optimizer (={kind}) has a {type(other).__name__} attached already: call its detach() first, or make a new "
+            "optimiser"
+        )
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ValueError(
+            f"optimizer (={kind}) evaluates a closure several times in a step, between which connections would have to "
+            "stay: use one that steps from gradients that are there, such as SGD or AdamW"
+        )
+
+
+class Attachment:
+    """What is put on an optimiser: the method, and how to take it off again."""
+
+    def __init__(self, method: Method) -> None:
+        optimizer = method.optimizer
+        require_free(optimizer)
+        self.method = method
+        is_torch = hasattr(optimizer, "_optimizer_step_pre_hooks")  # else a wrapper that is an Optimizer by name only
+        own: dict[str, Callable[..., Any]] = {"step": _hooked_step if is_torch else _step, "zero_grad": _zero_grad}
+        self.mine = {name: MethodType(function, optimizer) for name, function in own.items()}
+        self.before = {name: vars(optimizer)[name] for name in own if name in vars(optimizer)}  # an lr scheduler's
+        vars(optimizer).update({**self.mine, _ATTACHMENT: self})
+        self.handles = []
+        if hasattr(optimizer, "_optimizer_state_dict_post_hooks"):
+            self.handles = [
+                optimizer.register_state_dict_post_hook(_put_in),
+                optimizer.register_load_state_dict_pre_hook(_take_out),
+            ]
+
+    def remove(self) -> None:
+        own = vars(self.method.optimizer)
+        own.pop(_ATTACHMENT, None)
+        for name, mine in self.mine.items():
+            if own.get(name) is mine:  # else someone has wrapped it since; it then finds no method and steps plainly
+                del own[name]
+                own.update({name: self.before[name]} if name in self.before else {})
+        for handle in self.handles:
+            handle.remove()
+
+
+def detach(method: Method) -> None:
+    """Give the plain optimiser back."""
+    found = vars(method.optimizer).get(_ATTACHMENT)
+    if found is not None and found.method is method:
+        found.remove()
+
+
+def _method(optimizer: optim.Optimizer) -> Method | None:
+    found = vars(optimizer).get(_ATTACHMENT)
+    return None if found is None else found.method
+
+
+def _step(optimizer: optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+    """The method's step; with a closure, after the closure has left gradients."""
+    loss, method = None, _method(optimizer)
+    if closure is not None:
+        with torch.enable_grad():
+            loss = closure()
+    optimizer._opt_called = True  # type: ignore[attr-defined]  # lr schedulers warn where it never was
+    if method is None:
+        plain_step(optimizer)
+    else:
+        method.info = method.take_step() if unscale_(optimizer) else method.report(method.layer_active(), [0] * len(method.shapes))
+    return loss
+
+
+def _zero_grad(optimizer: optim.Optimizer, set_to_none: bool = True) -> None:
+    type(optimizer).zero_grad(optimizer, set_to_none)
+    method = _method(optimizer)
+    if method is not None:
+        method.forget_gradients()
+
+
+_profiled_step = optim.Optimizer.profile_hook_step(_step)
+
+
+def _hooked_step(optimizer: optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+    """The method's step between the hooks of the optimiser, and seen by torch's profiler; neither costs when not there."""
+    own = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+    everyone = _global_optimizer_pre_hooks or _global_optimizer_post_hooks
+    hooked = own or everyone or torch.autograd.profiler._is_profiler_enabled
+    return (_profiled_step if hooked else _step)(optimizer, *args, **kwargs)
+
+
+for _function in (_step, _hooked_step):
+    _function.__dict__["_wrapped_by_lr_sched"] = True  # they need not wrap it to see its steps
+
+
+def _put_in(optimizer: optim.Optimizer, state: dict[str, Any]) -> None:
+    method = _method(optimizer)
+    if method is not None and method.has_claim():
+        state[KEY] = {"method": type(method).__name__, "state": method.state_dict()}
+
+
+def _take_out(optimizer: optim.Optimizer, state: dict[str, Any]) -> None:
+    method, held = _method(optimizer), state.get(KEY)
+    if method is None or held is None or not method.has_claim():
+        return
+    if held["method"] != type(method).__name__:
+        warnings.warn(
+            f"the optimiser's state was kept with {held['method']}, here it is {type(method).__name__}: its steps and the "
+            "ages of its connections start again",
+            stacklevel=2,
+        )
+        return
+    method.load_state_dict(held["state"])
+
+
+def unscale_(optimizer: optim.Optimizer) -> bool:
+    """Divide all gradients by the scale that GradScaler has left on the optimiser; False if the step is to be skipped.
+
+    It leaves gradients of ``fused=True`` optimisers scaled, because their own step divides; θ is moved by a method.
+    """
+    scale, found = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
+    if scale is None and found is None:
+        return True
+    # The scaler deletes both afterwards, so they stay; None means that there is nothing left to divide by.
+    optimizer.grad_scale = optimizer.found_inf = None  # type: ignore[attr-defined]
+    if found is not None and float(found):
+        return False
+    with torch.no_grad():
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            if scale is not None and parameter.grad is not None:
+                parameter.grad.div_(scale.to(parameter.grad.device))
+    return True

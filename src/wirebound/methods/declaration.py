@@ -1,0 +1,109 @@
+"""What a method declares of itself: its settings, each with type, default and one sentence, and how it is registered.
+
+Settings files, the command line, sweeps, estimators, reports and docs read these declarations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from wirebound.methods.method import Method
+
+METHODS: dict[str, type[Method]] = {}  # by name, in the order of registration
+NEWBORNS = ("uniform", "share")
+_M = TypeVar("_M", bound="type[Method]")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a method, a task or a run.
+
+    Args:
+        name: as the command line, settings files and ``Method.from_settings`` have it.
+        type: ``"float"``, ``"int"``, ``"str"``, ``"bool"``, ``"list[int]"`` or ``"list[str]"``, with ``" | None"`` where None is allowed.
+        default: its value where nobody gives one.
+        help: what it is, in one sentence.
+        choices: the values that a ``str`` may have.
+        least: the smallest value that is allowed.
+        most: the largest value that is allowed.
+        above: what the value must be larger than.
+        below: what the value must be smaller than.
+    """
+
+    name: str
+    type: str
+    default: Any
+    help: str
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def with_default(self, value: Any) -> Setting:
+        """The same setting with another default."""
+        return dataclasses.replace(self, default=value)
+
+    def check(self, value: Any) -> None:
+        """Raise ``ValueError`` unless a value of the right type, or each of several, keeps to the rule of this setting."""
+        if value is None and "None" in self.type:
+            return
+        if self.choices and value not in self.choices:
+            raise ValueError(f"{self.name} (={value!r}) must be one of {', '.join(self.choices)}")
+        bounded = (self.least, self.most, self.above, self.below) != (None,) * 4
+        if bounded and not all(callable(one) or self._allows(one) for one in (value if isinstance(value, list) else [value])):
+            raise ValueError(f"{self.name} (={value}) must be {self._rule()}")
+
+    def _allows(self, value: float) -> bool:
+        return (
+            math.isfinite(value)
+            and (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def _rule(self) -> str:
+        low = f"> {self.above:g}" if self.above is not None else f">= {self.least:g}" if self.least is not None else ""
+        high = f"< {self.below:g}" if self.below is not None else f"<= {self.most:g}" if self.most is not None else ""
+        if low and high:
+            return f"in {'(' if '=' not in low else '['}{low.split()[1]}, {high.split()[1]}{')' if '=' not in high else ']'}"
+        return f"{'sizes' if self.type.startswith('list') else 'a finite number'} {low or high}"
+
+
+@dataclass(frozen=True)
+class RunLength:
+    """How long a run is, in steps of an epoch and in epochs; None where that is unknown."""
+
+    per_epoch: int | None = None
+    epochs: int | None = None
+
+    @property
+    def steps(self) -> int | None:
+        """Steps of the whole run."""
+        return None if self.per_epoch is None or self.epochs is None else self.per_epoch * self.epochs
+
+
+def register(method: _M) -> _M:
+    """Make a method known by its name; also as a decorator of its class."""
+    taken = METHODS.get(method.name)
+    if taken is not None and taken is not method:
+        raise ValueError(f"the name of {method.__name__} (={method.name!r}) is taken by {taken.__name__}: choose another")
+    METHODS[method.name] = method
+    return method
+
+
+# Settings that several methods have.
+L1 = Setting("l1", "float", 1e-4, "α, the ℓ1 pull of every active connection towards 0", least=0)
+NOISE = Setting("noise", "float", 1e-6, "g, the noise in units of η: temperature T = η g²/2", least=0)
+TEMPERATURE = Setting("temperature", "float | None", None, "temperature T itself, instead of noise", least=0)
+FRACTION = Setting(
+    "fraction", "float", 0.3, "share of the connections that set (ζ) and rigl (α, at the start) replace at a time", least=0, most=1
+)
+REPLACE_EVERY = Setting(
+    "replace_every", "int | None", None, "steps between replacements (default: an epoch for set, 100 for rigl)", least=1
+)
