@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 import wirebound as wb
-from wirebound.checkpoint.container import Container
-from wirebound.checkpoint.layout import DIGEST, DOCUMENT, METADATA, NAMES, content_hash, pack_header
+from wirebound.checkpoint.container import CODES, DIGEST, DOCUMENT, METADATA, Container, content_hash, pack_header
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
@@ -142,6 +141,6 @@ def rewrite(path: Path, change) -> None:
     for name, tensor in tensors.items():
         raw = tensor.reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()
         places = [len(content), len(content) + len(raw)]
-        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": places}
+        header[name] = {"dtype": CODES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": places}
         content += raw
     put_together(path, header, document, content)

@@ -9,7 +9,6 @@ from torch import nn
 from torch.optim.lr_scheduler import StepLR
 
 import wirebound as wb
-from wirebound.integrations import RewiringOptimizer
 
 
 @pytest.fixture
@@ -134,7 +133,7 @@ def test_extra_state_of_modules_is_put_back(tmp_path, fail):
 def test_an_optimiser_that_carries_its_method(tmp_path):
     made = build(optimizer="adam")
     take_steps(*made, 3)
-    carrying = RewiringOptimizer(made[0])
+    carrying = made[0].optimizer
     wb.save(tmp_path / "c", model=made[0].model, optimizer=carrying)
     kept = copy.deepcopy(made)
     take_steps(*made, 3)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from checkpoint_helpers import METHODS, OPTIMIZERS, assert_same_state, build, take_apart, take_steps
+from checkpoint_helpers import METHODS, OPTIMIZERS, assert_same_state, build, rewrite, take_apart, take_steps
 from safetensors.torch import load_file
 from torch import nn
 
@@ -165,6 +165,21 @@ def test_any_reader_of_safetensors_finds_the_model(tmp_path):
     found = load_file(tmp_path / "c.safetensors")
     assert found.keys() == made.model.state_dict().keys()
     assert all(torch.equal(found[name], value) for name, value in made.model.state_dict().items())
+
+
+def test_files_from_before_packed_rows_had_its_name(tmp_path):
+    whole, resumed = build(), build(seed=1)
+    take_steps(*whole, 3)
+    wb.save(tmp_path / "c", method=whole[0], scheduler=whole[1])
+
+    def rename(tensors, document):
+        state = document["model"]["state"]
+        state["0.wiring.code"] = {**state.pop("0.wiring.packed_rows"), "name": "0.wiring.code"}
+        tensors["0.wiring.code"] = tensors.pop("0.wiring.packed_rows")
+
+    rewrite(tmp_path / "c", rename)
+    wb.load(tmp_path / "c", method=resumed[0], scheduler=resumed[1])
+    assert_same_state(whole, resumed)
 
 
 def test_size_is_that_of_the_connections(tmp_path):

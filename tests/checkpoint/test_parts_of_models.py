@@ -69,7 +69,7 @@ def test_a_model_without_memory(tmp_path):
 
 @pytest.mark.parametrize(
     ("value", "advice"),
-    [(-0.5, r"1 have θ < 0; nothing was written: take the method's step instead of optimizer.step\(\)"),
+    [(-0.5, r"1 have θ < 0; nothing was written: take the method's step, not that of another optimiser"),
      (float("nan"), "finite.*nothing was written: go back to the last good file")],
 )
 def test_theta_that_is_not_worth_keeping(tmp_path, value, advice):

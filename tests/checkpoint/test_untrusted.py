@@ -9,7 +9,7 @@ import torch
 from checkpoint_helpers import assert_same_state, build, change_tensor, put_together, take_apart, take_steps
 
 import wirebound as wb
-from wirebound.checkpoint.layout import METADATA
+from wirebound.checkpoint.container import METADATA
 
 WIRING = "0.wiring"
 
@@ -64,7 +64,7 @@ def _pointers_that_wrap_around(tensor):
         ("colptr", _pointers_that_wrap_around, "must rise from 0"),
         ("theta", _set(2, float("nan")), "must be finite"),
         ("theta", _set(2, float("inf")), "must be finite"),
-        ("theta", _set(2, -0.5), r"exactly K .* 1 have theta < 0"),
+        ("theta", _set(2, -0.5), r"exactly K .* 1 have θ < 0"),
         ("initial_counts", _set(0, 1000), "initial_counts"),
         ("initial_counts", _set(0, -1), "initial_counts"),
         ("identity", _set(0, -1), "identity"),
@@ -196,19 +196,21 @@ def _entry(change):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (_entry(lambda e: e.update(dtype="OBJECT")), "dtype"),
-        (_entry(lambda e: e.update(dtype=["F32"])), "dtype"),
-        (_entry(lambda e: e.update(shape=[1 << 60])), "2\\^48"),
-        (_entry(lambda e: e.update(shape=[-1])), "extents"),
-        (_entry(lambda e: e.update(shape=[0, 1 << 40, 1 << 40], data_offsets=[0, 0])), "2\\^48|must take"),
-        (_entry(lambda e: e.update(shape=[True])), "extents"),
-        (_entry(lambda e: e.update(shape=[1] * 40)), "16 extents"),
-        (_entry(lambda e: e.update(data_offsets=[0, 1 << 50])), "must take"),
-        (_entry(lambda e: e.update(data_offsets=[8, 0])), "where it starts"),
+        (_entry(lambda e: e.update(dtype="OBJECT")), "damaged.*OBJECT"),
+        (_entry(lambda e: e.update(dtype=["F32"])), "damaged"),
+        (_entry(lambda e: e.update(dtype="U64")), "dtype .='U64'. of tensor"),
+        (_entry(lambda e: e.update(shape=[1 << 60])), "damaged"),
+        (_entry(lambda e: e.update(shape=[-1])), "damaged"),
+        (lambda h: h.update(none={"dtype": "F32", "shape": [0, 1 << 40, 1 << 40], "data_offsets": [0, 0]}), "2\\^48|damaged"),
+        (_entry(lambda e: e.update(shape=[True])), "damaged"),
+        (_entry(lambda e: e.update(shape=[1] * 40)), "damaged"),
+        (_entry(lambda e: e["shape"].extend([1] * 40)), "16 extents"),
+        (_entry(lambda e: e.update(data_offsets=[0, 1 << 50])), "damaged"),
+        (_entry(lambda e: e.update(data_offsets=[8, 0])), "damaged"),
         (_entry(lambda e: e.update(more=1)), "must have dtype"),
-        (_entry(lambda e: e.pop("shape")), "must have dtype"),
-        (lambda h: h.update(overlap=dict(next(v for k, v in h.items() if k != METADATA))), "must start at"),
-        (lambda h: h.pop(next(k for k in h if k != METADATA)), "must start at|belong to nothing"),
+        (_entry(lambda e: e.pop("shape")), "damaged"),
+        (lambda h: h.update(overlap=dict(next(v for k, v in h.items() if k != METADATA))), "damaged"),
+        (lambda h: h.pop(next(k for k in h if k != METADATA)), "damaged"),
     ],
 )
 def test_a_header_that_lies(kept, change, match):
@@ -251,7 +253,7 @@ def test_every_flipped_byte_and_every_cut_is_noticed(kept):
         with pytest.raises(wb.CheckpointError):
             wb.load(kept)
     kept.write_bytes(raw + b"\0")
-    with pytest.raises(wb.CheckpointError, match="belong to nothing"):
+    with pytest.raises(wb.CheckpointError, match="damaged"):
         wb.load(kept)
 
 

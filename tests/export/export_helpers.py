@@ -34,7 +34,7 @@ def small_network(kind: str) -> nn.Module:
         shapes = [LayerShape("0", 30, 20), LayerShape("2", 4, 30)]
         wiring = wb.Wiring(shapes, [60, 20], constraints=Constraints(max_fan_in=6, max_fan_out=8, dale=0.8))
         first, second = (
-            wb.SparseLinear(s.n_in, s.n_out, wiring=wiring, part=part, owner=part == 0) for part, s in enumerate(shapes)
+            wb.SparseLinear(s.n_in, s.n_out, wiring=wiring, layer_id=part, owner=part == 0) for part, s in enumerate(shapes)
         )
         return _with_biases(nn.Sequential(first, nn.ReLU(), second))
     scope = "layer" if kind == "layer-scope" else "global"

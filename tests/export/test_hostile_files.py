@@ -25,7 +25,7 @@ WRITERS = {"scipy": to_scipy, "onnx": to_onnx, "nir": to_nir, "pynn": to_pynn, "
 _LIMITED = """
 import json, resource, sys
 import scipy.sparse
-from wirebound_lab.cli import main
+from wirebound_lab.cli import export, main  # the command imports its module when it is called
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 28), resource.RLIM_INFINITY))
 codes = {}

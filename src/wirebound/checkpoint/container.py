@@ -1,52 +1,80 @@
-"""Writing and reading such a file: in pieces, with its checksum, and never more memory than its tensors take."""
+"""The bytes of a checkpoint: a safetensors file whose metadata hold a JSON document and a sha256 (``docs/format.md``).
+
+    8 bytes    N, the length of the header, little-endian
+    N bytes    header: JSON, for each tensor its dtype, shape and place, and ``__metadata__``
+    the rest   the tensors, one after another, without gaps
+
+``safetensors`` reads it. It is written here, because that library orders metadata at random, so that equal content
+would give unequal files, and holds a second copy of all tensors while it writes.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from wirebound.checkpoint.atomic import write_file
-from wirebound.checkpoint.errors import CheckpointError
-from wirebound.checkpoint.layout import (
-    DIGEST,
-    DOCUMENT,
-    MAX_HEADER,
-    METADATA,
-    NAMES,
-    Entry,
-    content_hash,
-    pack_header,
-    parse_header,
-    parse_json,
-)
+from wirebound.checkpoint.atomic import same_file, write_file
 
+MAX_HEADER = 1 << 24  # bytes; room for a hundred thousand tensors
+MAX_PLACES = 1 << 48  # of a tensor
+METADATA, DOCUMENT, DIGEST = "__metadata__", "wirebound", "sha256"
 _PIECE = 1 << 20
+_NAMES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+_CODES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
+DTYPES: dict[str, torch.dtype] = {code: getattr(torch, name) for code, name in zip(_CODES, _NAMES, strict=True)}
+CODES = {dtype: code for code, dtype in DTYPES.items()}
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be used, or its content cannot be kept; the message says the rule and what to do."""
+
+
+class Entry(NamedTuple):
+    """A tensor as the header describes it."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+
+def pack_header(header: dict[str, Any]) -> bytes:
+    """The header as it is written: padded, so that the tensors start at a multiple of 8 bytes."""
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return text + b" " * (-len(text) % 8)
+
+
+def content_hash(header: dict[str, Any]) -> Any:
+    """A sha256 that has seen the header without its checksum, in canonical form; the tensors' bytes follow."""
+    metadata = {key: value for key, value in header[METADATA].items() if key != DIGEST}
+    canonical = json.dumps({**header, METADATA: metadata}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode())
 
 
 def write_container(path: Path, tensors: Mapping[str, Tensor], document: dict[str, Any]) -> None:
     """Write tensors and document atomically; what ``path`` held before stays whole until the end."""
-    contents: dict[str, memoryview] = {}
+    contents: list[Any] = []
     header: dict[str, Any] = {METADATA: {"format": "pt", DOCUMENT: json.dumps(document, allow_nan=False)}}
     at = 0
     # The widest first: every tensor then starts at a multiple of its width.
-    for name in sorted(tensors, key=lambda name: (-tensors[name].element_size(), name)):
-        tensor = tensors[name]
-        if tensor.dtype not in NAMES or tensor.layout is not torch.strided:
+    for name, tensor in sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])):
+        if tensor.dtype not in CODES or tensor.layout is not torch.strided:
             raise CheckpointError(f"tensor {name!r} ({tensor.dtype}, {tensor.layout}) cannot be kept")
-        contents[name] = _bytes(tensor.detach().cpu().contiguous())
-        size = contents[name].nbytes
-        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [at, at + size]}
-        at += size
+        flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        contents.append(flat.numpy().data)
+        places = [at, at + flat.numel()]
+        header[name] = {"dtype": CODES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": places}
+        at += flat.numel()
     digest = content_hash(header)
-    for content in contents.values():
+    for content in contents:
         digest.update(content)
     header[METADATA][DIGEST] = digest.hexdigest()
     packed = pack_header(header)
@@ -54,94 +82,117 @@ def write_container(path: Path, tensors: Mapping[str, Tensor], document: dict[st
         raise CheckpointError(f"a checkpoint's header (={len(packed)} bytes) must be at most {MAX_HEADER} bytes")
 
     def write(stream: BinaryIO) -> None:
-        stream.write(len(packed).to_bytes(8, "little"))
-        stream.write(packed)
-        for content in contents.values():
-            for start in range(0, content.nbytes, _PIECE):
-                stream.write(content[start : start + _PIECE])
+        for content in (len(packed).to_bytes(8, "little"), packed, *contents):
+            stream.write(content)
 
     write_file(path, write)
 
 
-def _bytes(tensor: Tensor) -> memoryview:
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
-
-
 class Container:
-    """An open file whose header and checksum have been found right; tensors are read when asked for."""
+    """An open file whose header and checksum are right; tensors are read when asked for."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._stream: BinaryIO | None = None
+        self.path, self._given = path, set[str]()
         try:
-            self._open()
-        except CheckpointError as error:
-            self.close()
-            raise CheckpointError(f"{path} cannot be read: {error}") from None
+            # Not blocking, so that a pipe with a file's name is an error and not a wait.
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            with os.fdopen(descriptor, "rb", buffering=0) as stream:
+                self._open(stream)
+        except (CheckpointError, SafetensorError) as error:
+            told = "" if isinstance(error, CheckpointError) else "it is damaged or cut off, use an earlier one: "
+            raise CheckpointError(f"{path} cannot be read: {told}{' '.join(str(error).split())[:300]}") from None
         except OSError as error:
-            self.close()
             raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
 
-    def _open(self) -> None:
-        # Not blocking, so that a pipe with a file's name is an error and not a wait.
-        descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        self._stream = os.fdopen(descriptor, "rb", buffering=0)
-        status = os.fstat(descriptor)
+    def _open(self, stream: BinaryIO) -> None:
+        status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise CheckpointError("it is not a regular file")
-        length = int.from_bytes(self._stream.read(8), "little")
+        length = int.from_bytes(stream.read(8), "little")
         if status.st_size < 8 or length > status.st_size - 8:
             raise CheckpointError(f"its header does not fit in {status.st_size} bytes: it is cut off or no checkpoint")
         if length > MAX_HEADER:
             raise CheckpointError(f"its header (={length} bytes) must be at most {MAX_HEADER} bytes")
-        self._data = 8 + length
-        header, self.entries = parse_header(self._read(8, length), status.st_size - self._data)
-        metadata = header[METADATA]
-        self._check(content_hash(header), metadata[DIGEST], status.st_size - self._data)
+        header = parse_json(b"".join(_pieces(stream, length)), "the header")
+        metadata = header.get(METADATA) if isinstance(header, dict) else None
+        if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+            raise CheckpointError("it is not a file of wirebound: its header must be one JSON object with metadata")
+        if DOCUMENT not in metadata or DIGEST not in metadata:
+            raise CheckpointError(f"it is not a file of wirebound: its metadata must hold {DOCUMENT!r} and {DIGEST!r}")
+        # Opening checks that the tensors fill the file without gaps, and that each takes the bytes of its shape.
+        self._file = safe_open(self.path, framework="pt")
+        if not same_file(stream.fileno(), self.path):
+            raise CheckpointError("it was replaced while it was read: read it again")
+        self.entries = {name: _entry(name, value) for name, value in header.items() if name != METADATA}
+        digest = content_hash(header)
+        for piece in _pieces(stream, status.st_size - 8 - length):
+            digest.update(piece)
+        if digest.hexdigest() != metadata[DIGEST]:
+            raise CheckpointError("its content does not match its sha256: the file is damaged; use an earlier one")
         self.document = parse_json(metadata[DOCUMENT], "its document")
 
-    def _check(self, digest: Any, promised: str, size: int) -> None:
-        for start in range(0, size, _PIECE):
-            digest.update(self._read(self._data + start, min(_PIECE, size - start)))
-        if digest.hexdigest() != promised:
-            raise CheckpointError("its content does not match its sha256: the file is damaged; use an earlier one")
-
-    def _read(self, start: int, size: int) -> bytes:
-        content = bytearray(size)
-        self._fill(start, memoryview(content))
-        return bytes(content)
-
-    def _fill(self, start: int, target: memoryview) -> None:
-        assert self._stream is not None
-        self._stream.seek(start)
-        done = 0
-        while done < target.nbytes:
-            count = self._stream.readinto(target[done:])  # type: ignore[attr-defined]
-            if not count:
-                raise CheckpointError("the file became shorter while it was read")
-            done += count
-
     def tensor(self, name: str) -> Tensor:
-        """A tensor of the file, in memory of its own."""
-        entry: Entry | None = self.entries.get(name)
-        if entry is None:
+        """A tensor of the file, once, so that a short document cannot ask for a long tensor a million times."""
+        if name not in self.entries:
             raise CheckpointError(f"{self.path} must hold tensor {name!r}")
-        found = torch.empty(entry.shape, dtype=entry.dtype)
-        if entry.end > entry.start:
-            content = _bytes(found)
-            self._fill(self._data + entry.start, content)
-            if entry.dtype is torch.bool and max(bytes(content)) > 1:
-                raise CheckpointError(f"tensor {name!r} of {self.path} must be 0s and 1s")
-        return found
-
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
+        if name in self._given:
+            raise CheckpointError(f"tensor {name[:80]!r} must be referred to once")
+        self._given.add(name)
+        found: Tensor = self._file.get_tensor(name)
+        if found.dtype is torch.bool and bool((found.view(torch.uint8) > 1).any()):
+            raise CheckpointError(f"tensor {name!r} of {self.path} must be 0s and 1s")
+        return found.clone()  # its memory is the file's
 
     def __enter__(self) -> Container:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def __exit__(self, *error: object) -> None:
+        del self._file
+
+
+def _pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
+    while size:
+        piece = stream.read(min(_PIECE, size))
+        if not piece:
+            raise CheckpointError("the file became shorter while it was read")
+        yield piece
+        size -= len(piece)
+
+
+def _entry(name: str, value: dict[str, Any]) -> Entry:
+    """What ``safetensors`` has found right must also be what torch and the functions here can take."""
+    if set(value) != {"dtype", "shape", "data_offsets"}:
+        raise CheckpointError(f"tensor {name!r} must have dtype, shape and data_offsets")
+    dtype, shape = value["dtype"], value["shape"]
+    if dtype not in DTYPES:
+        raise CheckpointError(f"dtype (={dtype!r}) of tensor {name!r} must be one of {', '.join(DTYPES)}")
+    # Extents beside a 0 cost no bytes, but torch multiplies them all the same.
+    if len(shape) > 16 or math.prod(extent for extent in shape if extent) > MAX_PLACES:
+        raise CheckpointError(f"the shape of tensor {name!r} must be at most 16 extents and 2^48 places")
+    return Entry(DTYPES[dtype], tuple(shape))
+
+
+def parse_json(raw: bytes | str, what: str) -> Any:
+    """JSON as the standard has it: no key twice, no NaN, no numbers beyond floats."""
+    try:
+        return json.loads(raw, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{what} is not valid JSON ({type(error).__name__}: {str(error)[:80]})") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(f"{text} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:20]} is too large")
+    return number

@@ -1,35 +1,29 @@
-"""``save`` and ``load``: everything that training needs to go on as if it had never stopped."""
+"""``save`` and ``load``: everything that training needs to resume as if it had never stopped."""
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn, optim
 
-from wirebound.checkpoint.container import Container, write_container
-from wirebound.checkpoint.errors import CheckpointError
+from wirebound.checkpoint.container import CheckpointError, Container, write_container
 from wirebound.checkpoint.method_state import check_method_state, steps_fault
 from wirebound.checkpoint.model_state import bare, capture_model, read_model
 from wirebound.checkpoint.optimizer_state import check_optimizer_state
-from wirebound.checkpoint.put_back import (
-    Change,
-    apply_all,
-    change_of_generator,
-    change_of_model,
-    change_of_optimizer,
-    change_of_part,
-)
+from wirebound.checkpoint.stack import build_stack
 from wirebound.checkpoint.tree import decode, difference, encode, number_fault
-from wirebound.integrations.optimizer import RewiringOptimizer
+from wirebound.methods.attach import KEY, attached
 from wirebound.methods.method import Method
-from wirebound.methods.travel import KEY
 from wirebound.nn.sparse_layer import wirings
 from wirebound.version import __version__
+from wirebound.wiring import Wiring
 
 VERSION = 1  # of the format; docs/format.md
 SECTIONS = ("model", "optimizer", "method", "scheduler", "random", "extra")
@@ -65,7 +59,7 @@ def save(
     extra: Any = None,
     random_state: bool = True,
 ) -> None:
-    """Write one file with everything that training needs to go on, atomically: a crash leaves the old one whole.
+    """Write one file with everything that training needs to resume, atomically: a crash leaves the old one whole.
 
     Args:
         path: the file, by custom ``*.safetensors``. Its size is O(K).
@@ -74,13 +68,9 @@ def save(
         optimizer: only where there is no method.
         scheduler: a torch lr scheduler, or anything with a state dict.
         extra: whatever else you need: nested dicts, lists, tuples, numbers, texts and tensors.
-        random_state: keep the state of torch's global CPU generator, which dropout and shuffling use. Our own random
-            numbers need none: they follow from seed and step.
+        random_state: keep the state of torch's global CPU generator, which dropout and shuffling use.
     """
-    if method is not None:
-        if optimizer is not None and optimizer is not method.optimizer:
-            raise ValueError("give method or optimizer, not both: the method brings its own")
-        model, optimizer = method.model if model is None else model, method.optimizer
+    model, optimizer, parts = _parts(model, method, optimizer, scheduler)
     tensors: dict[str, Tensor] = {}
     document: dict[str, Any] = {
         "format": "wirebound",
@@ -90,21 +80,15 @@ def save(
     }
     if model is not None:
         document["model"] = capture_model(model, tensors)
-    # What could not be loaded is not written: the file that was there before is worth more.
-    try:
-        if optimizer is not None:
-            _check_optimizer(optimizer.state_dict(), optimizer, model)
-        if method is not None:
-            check_method_state(method.state_dict(), method)
-    except CheckpointError as error:
-        raise CheckpointError(f"{error}: nothing was written") from None
-    for name, part in (("optimizer", optimizer), ("method", method), ("scheduler", scheduler)):
-        if part is not None:
-            held = part.state_dict()  # type: ignore[no-untyped-call]
-            if name == "optimizer" and method is not None:
-                held = {key: value for key, value in held.items() if key != KEY}  # the method is kept beside it
-            state = encode(held, name, tensors)
-            document[name] = {"type": type(part).__name__, "state": state}
+    for name, part, check in parts:
+        state = part.state_dict()
+        try:
+            check(state)  # what could not be loaded is not written: the file that was there before is worth more
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}: nothing was written") from None
+        if name == "optimizer" and method is not None:  # which is kept beside it
+            state = {key: value for key, value in state.items() if key != KEY}
+        document[name] = {"type": type(part).__name__, "state": encode(state, name, tensors)}
     if random_state and optimizer is not None:
         document["random"] = encode({"torch": torch.get_rng_state()}, "random", tensors)
     if extra is not None:
@@ -131,59 +115,106 @@ def load(
         path, model, method, optimizer, scheduler: as for ``save``; a method brings its model and optimiser.
         random_state: put torch's global CPU generator back too; by default where an optimiser is loaded.
     """
-    if method is not None:
-        if optimizer is not None and optimizer is not method.optimizer:
-            raise ValueError("give method or optimizer, not both: the method brings its own")
-        model, optimizer = method.model if model is None else model, method.optimizer
+    model, optimizer, parts = _parts(model, method, optimizer, scheduler)
+    if random_state is None:
+        random_state = None if optimizer is not None else False
     with Container(Path(path)) as file:
         try:
-            return _load(file, model, method, optimizer, scheduler, random_state)
+            return _load(file, model, parts, random_state)
         except CheckpointError as error:
             raise CheckpointError(f"{path} cannot be loaded: {error}") from error.__cause__
         except RecursionError:
             raise CheckpointError(f"{path} cannot be loaded: its values are nested too deeply") from None
 
 
-def _load(
-    file: Container,
-    model: nn.Module | None,
-    method: Method | None,
-    optimizer: optim.Optimizer | None,
-    scheduler: Stateful | None,
-    random_state: bool | None,
-) -> Checkpoint:
-    document = check_document(file.document)
-    tensor = once(file)
-    changes: list[Change] = []
-    if model is not None:
-        changes.append(change_of_model(bare(model), read_model(_section(document, "model"), tensor, model)))
-    if optimizer is not None:
-        stored = _state(document, "optimizer", optimizer, tensor)
-        _check_optimizer(stored, optimizer, model)
-        changes.append(change_of_optimizer(optimizer, stored))
+def holds_stack(path: Path) -> bool:
+    """Whether a file says which network it holds."""
+    with Container(path) as file:
+        model = _checked_document(file).get("model")
+    return isinstance(model, dict) and "stack" in model
+
+
+def load_model(path: Path) -> nn.Module:
+    """The model in a file, built from what the file says about it. Nothing in the file is executed.
+
+    Raises ``CheckpointError`` for a file whose model is not a plain stack of modules that a file can name.
+    """
+    # fork_rng: torch's layers draw weights that are loaded over at once, and the generator is not ours to move.
+    with Container(path) as file, torch.random.fork_rng(devices=[]):
+        try:
+            model = build_stack(_checked_document(file), file)
+        except CheckpointError as error:
+            raise CheckpointError(f"{path} cannot be loaded: {error}") from None
+    load(path, model=model)
+    return model
+
+
+Part = tuple[str, Any, Callable[[Any], None]]  # the section of its state, the object, and the check of a state for it
+
+
+def _parts(
+    model: nn.Module | None, method: Method | None, optimizer: optim.Optimizer | None, scheduler: Stateful | None
+) -> tuple[nn.Module | None, optim.Optimizer | None, list[Part]]:
     if method is not None:
-        stored = _state(document, "method", method, tensor)
-        check_method_state(stored, method)
-        if stored["steps"] != document["steps"]:
-            raise CheckpointError(f"its steps (={document['steps']}) must be those of its method (={stored['steps']})")
-        changes.append(change_of_part("method", method, stored))
+        if optimizer is not None and optimizer is not method.optimizer:
+            raise ValueError("give method or optimizer, not both: the method brings its own")
+        model, optimizer = method.model if model is None else model, method.optimizer
+    parts: list[Part] = []
+    if optimizer is not None:
+        parts.append(("optimizer", optimizer, partial(_check_optimizer, optimizer=optimizer, model=model)))
+    if method is not None:
+        parts.append(("method", method, partial(check_method_state, method=method)))
     if scheduler is not None:
-        stored = _state(document, "scheduler", scheduler, tensor)
-        _check_scheduler(stored, scheduler)
-        changes.append(change_of_part("scheduler", scheduler, stored))
-    if random_state or (random_state is None and optimizer is not None and "random" in document):
-        changes.append(change_of_generator(_generator(_section(document, "random"), tensor)))
-    extra = decode(document.get("extra"), "extra", tensor)
-    apply_all(changes)
+        parts.append(("scheduler", scheduler, partial(_check_scheduler, scheduler=scheduler)))
+    return model, optimizer, parts
+
+
+class _Change(NamedTuple):
+    """One object that is given state: its name, how, and how it gets back what it had."""
+
+    name: str
+    apply: Callable[[], Any]
+    put_back: Callable[[], Any]
+
+
+def _load(file: Container, model: nn.Module | None, parts: Sequence[Part], random_state: bool | None) -> Checkpoint:
+    """``random_state`` None: if the file has one."""
+    document, changes = _checked_document(file), list[_Change]()
+
+    def section(name: str) -> Any:
+        if name not in document:
+            held = [section for section in SECTIONS if section in document]
+            raise CheckpointError(f"it holds no {name}, only {', '.join(held) or 'nothing'}")
+        return document[name]
+
+    if model is not None:
+        changes.append(_change_of_model(bare(model), read_model(section("model"), file.tensor, model)))
+    for name, part, check in parts:
+        found = section(name)
+        if not isinstance(found, dict) or set(found) != {"type", "state"}:
+            raise CheckpointError(f"{name} must have a type and a state")
+        if found["type"] != type(part).__name__:
+            raise CheckpointError(f"its {name} is {str(found['type'])[:40]}, here it is {type(part).__name__}")
+        state = decode(found["state"], name, file.tensor)
+        check(state)
+        if name == "method" and state["steps"] != document["steps"]:
+            raise CheckpointError(f"its steps (={document['steps']}) must be those of its method (={state['steps']})")
+        changes.append(_change_of_part(name, part, state))
+    if random_state or (random_state is None and "random" in document):
+        found, before = _generator_state(decode(section("random"), "random", file.tensor)), torch.get_rng_state()
+        changes.append(_Change("generator", partial(torch.set_rng_state, found), partial(torch.set_rng_state, before)))
+    extra = decode(document.get("extra"), "extra", file.tensor)
+    _apply_all(changes)
     sections = tuple(name for name in SECTIONS if name in document)
     return Checkpoint(file.path, sections, document["steps"], extra, document["version"], document["writer"])
 
 
-def check_document(document: Any) -> dict[str, Any]:
+def _checked_document(file: Container) -> dict[str, Any]:
     """The document, if it is one of a version that we read."""
+    document = file.document
     if not isinstance(document, dict) or document.get("format") != "wirebound":
         raise CheckpointError("its document must be one of wirebound")
-    version = document.get("version")
+    version, steps, writer = document.get("version"), document.get("steps"), document.get("writer")
     if type(version) is not int or version < 1:
         raise CheckpointError(f"the version of its format (={str(version)[:20]!r}) must be a number >= 1")
     if version > VERSION:
@@ -191,7 +222,6 @@ def check_document(document: Any) -> dict[str, Any]:
     unknown = set(document) - {"format", "version", "writer", "steps", *SECTIONS}
     if unknown:
         raise CheckpointError(f"its document has unknown parts: {', '.join(sorted(unknown)[:5])}")
-    steps, writer = document.get("steps"), document.get("writer")
     if steps is not None and (fault := steps_fault(steps)):
         raise CheckpointError(fault)
     if not isinstance(writer, dict) or not all(isinstance(value, str) for value in writer.values()):
@@ -199,46 +229,16 @@ def check_document(document: Any) -> dict[str, Any]:
     return {**document, "steps": steps}
 
 
-def once(file: Container) -> Callable[[str], Tensor]:
-    """Gives each tensor once, so that a short document cannot ask for a long tensor a million times."""
-    given: set[str] = set()
-
-    def tensor(name: str) -> Tensor:
-        if name in given:
-            raise CheckpointError(f"tensor {name[:80]!r} must be referred to once")
-        given.add(name)
-        return file.tensor(name)
-
-    return tensor
-
-
-def _section(document: dict[str, Any], name: str) -> Any:
-    if name not in document:
-        held = [section for section in SECTIONS if section in document]
-        raise CheckpointError(f"it holds no {name}, only {', '.join(held) or 'nothing'}")
-    return document[name]
-
-
-def _state(document: dict[str, Any], name: str, part: Any, tensor: Callable[[str], Tensor]) -> Any:
-    section = _section(document, name)
-    if not isinstance(section, dict) or set(section) != {"type", "state"}:
-        raise CheckpointError(f"{name} must have a type and a state")
-    if section["type"] != type(part).__name__:
-        raise CheckpointError(f"its {name} is {str(section['type'])[:40]}, here it is {type(part).__name__}")
-    return decode(section["state"], name, tensor)
-
-
 def _check_optimizer(state: Any, optimizer: optim.Optimizer, model: nn.Module | None) -> None:
     """Of an optimiser that carries a method, both are checked as if they had been kept by themselves."""
     thetas = [] if model is None else [wiring.theta for wiring in wirings(bare(model))]
-    if not isinstance(optimizer, RewiringOptimizer):
-        check_optimizer_state(state, optimizer, thetas)
-        return
-    check_optimizer_state(state, optimizer.method.optimizer, thetas)
-    held, kind = state.get(KEY), type(optimizer.method).__name__
-    if not isinstance(held, dict) or set(held) != {"method", "state"} or held["method"] != kind:
-        raise CheckpointError(f"optimizer/{KEY} must be the state of a method, {kind}")
-    check_method_state(held["state"], optimizer.method)
+    check_optimizer_state(state, optimizer, thetas)
+    method = attached(optimizer)
+    if method is not None and KEY in state:
+        held, kind = state[KEY], type(method).__name__
+        if not isinstance(held, dict) or set(held) != {"method", "state"} or held["method"] != kind:
+            raise CheckpointError(f"optimizer/{KEY} must be the state of a method, {kind}")
+        check_method_state(held["state"], method)
 
 
 def _check_scheduler(state: Any, scheduler: Stateful) -> None:
@@ -249,8 +249,7 @@ def _check_scheduler(state: Any, scheduler: Stateful) -> None:
         raise CheckpointError(wrong)
 
 
-def _generator(section: Any, tensor: Callable[[str], Tensor]) -> Tensor:
-    state = decode(section, "random", tensor)
+def _generator_state(state: Any) -> Tensor:
     wrong = difference({"torch": torch.get_rng_state()}, state, "random")
     if wrong:
         raise CheckpointError(wrong)
@@ -260,3 +259,65 @@ def _generator(section: Any, tensor: Callable[[str], Tensor]) -> Tensor:
     except RuntimeError as error:
         raise CheckpointError(f"random/torch must be a state of torch's generator: {str(error)[:80]}") from None
     return found
+
+
+def _apply_all(changes: Sequence[_Change]) -> None:
+    """Apply the changes in their order; if one fails, or is interrupted, put back all and say why."""
+    begun = ""
+    try:
+        for change in changes:
+            begun = change.name
+            change.apply()
+    except BaseException as error:
+        lost = []
+        # The last first, because an object may have written to those before it. Those whose turn had not come too:
+        # hooks of an optimiser may carry the state of its method.
+        for change in reversed(changes):
+            try:
+                change.put_back()
+            except Exception:
+                lost.append(change.name)
+        if not isinstance(error, Exception):
+            raise
+        after = f", and {', '.join(lost)} could not be put back" if lost else ": everything is as it was"
+        reason = f"{type(error).__name__}: {str(error)[:200]}".replace("\n", " ")
+        raise CheckpointError(f"the {begun} did not take its state ({reason}){after}") from error
+
+
+def _change_of_model(model: nn.Module, state: dict[str, Any]) -> _Change:
+    """Its tensors are put back one by one, past the hooks of users, which may be what failed."""
+    tensors = [(tensor, tensor.detach().clone()) for tensor in (*model.parameters(), *model.buffers())]
+    extra = [
+        (module, copy.deepcopy(module.get_extra_state()))
+        for module in model.modules()
+        if type(module).get_extra_state is not nn.Module.get_extra_state
+    ]
+    # What a wiring knows beside its arrays: whose it is, and what a backward pass has left for the next step.
+    known = [(module, dict(module.__dict__)) for module in model.modules() if isinstance(module, Wiring)]
+
+    @torch.no_grad()
+    def put_back() -> None:
+        for tensor, before in tensors:
+            tensor.copy_(before)
+        for wiring, attributes in known:
+            wiring.__dict__.update(attributes)
+            wiring.forget()
+        for module, before in extra:
+            module.set_extra_state(before)
+
+    return _Change("model", lambda: model.load_state_dict(state), put_back)
+
+
+def _change_of_part(name: str, part: Any, state: Any) -> _Change:
+    """Of an optimiser, a method, a scheduler or whatever else has a state dict."""
+    attributes = dict(vars(part))
+    # torch's optimisers make new tensors and new groups, so that the old ones stay good and need no copy.
+    renews = getattr(type(part), "load_state_dict", None) is optim.Optimizer.load_state_dict
+    before = None if renews else copy.deepcopy(part.state_dict())
+
+    def put_back() -> None:
+        if not renews:
+            part.load_state_dict(before)
+        vars(part).update(attributes)  # what follows from the state of others, which were not put back yet
+
+    return _Change(name, lambda: part.load_state_dict(state), put_back)

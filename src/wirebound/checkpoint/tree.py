@@ -14,11 +14,11 @@ from typing import Any
 
 from torch import Tensor
 
-from wirebound.checkpoint.errors import CheckpointError
+from wirebound.checkpoint.container import CheckpointError
 
 _MARK = "$"
 _MOST = 1 << 63  # no number of training is larger, and larger ones do not fit into what reads them
-_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_NOT_FINITE = ("nan", "inf", "-inf")
 
 
 def encode(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
@@ -28,31 +28,26 @@ def encode(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
-        number = float(value)
-        return number if math.isfinite(number) else {_MARK: "float", "value": str(number)}
+        return float(value) if math.isfinite(value) else {_MARK: "float", "value": str(float(value))}
     if isinstance(value, Tensor):
         if name in tensors:
             raise CheckpointError(f"two tensors of a checkpoint are named {name!r}: rename one of them")
         tensors[name] = value.detach()
         return {_MARK: "tensor", "name": name}
-    if isinstance(value, list):
-        return [encode(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]
-    if isinstance(value, tuple):
-        return {_MARK: "tuple", "items": [encode(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]}
+    if isinstance(value, list | tuple):
+        items = [encode(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]
+        return items if isinstance(value, list) else {_MARK: "tuple", "items": items}
     if isinstance(value, Mapping):
+        if any(type(key) not in (str, int) for key in value):
+            raise CheckpointError(f"{name} has keys that cannot be kept ({listed(value)}): they must be texts or whole numbers")
+        found = {key: encode(item, f"{name}/{key}", tensors) for key, item in value.items()}
         if not isinstance(value, Counter) and all(isinstance(key, str) for key in value) and _MARK not in value:
-            return {key: encode(item, f"{name}/{key}", tensors) for key, item in value.items()}
-        pairs = [[_key(key, name), encode(item, f"{name}/{key}", tensors)] for key, item in value.items()]
+            return found
+        pairs = [[key, item] for key, item in found.items()]
         return {_MARK: "counter" if isinstance(value, Counter) else "dict", "items": pairs}
     raise CheckpointError(
         f"{name} (={type(value).__name__}) cannot be kept: only tensors, numbers, texts, lists, tuples and dicts can"
     )
-
-
-def _key(key: Any, name: str) -> Any:
-    if type(key) not in (str, int):
-        raise CheckpointError(f"{name} has a key (={key!r}) that cannot be kept: keys must be texts or whole numbers")
-    return key
 
 
 def decode(value: Any, name: str, tensor: Callable[[str], Tensor]) -> Any:
@@ -62,40 +57,32 @@ def decode(value: Any, name: str, tensor: Callable[[str], Tensor]) -> Any:
     if isinstance(value, list):
         return [decode(item, f"{name}/{i}", tensor) for i, item in enumerate(value)]
     assert isinstance(value, dict)  # all that a JSON reader gives besides
-    mark = value.get(_MARK)
-    if mark is None:
+    if _MARK not in value:
         return {key: decode(item, f"{name}/{key}", tensor) for key, item in value.items()}
-    if mark == "tensor" and set(value) == {_MARK, "name"} and isinstance(value["name"], str):
-        return tensor(value["name"])
-    if mark == "float" and set(value) == {_MARK, "value"} and value["value"] in ("nan", "inf", "-inf"):
-        return _NOT_FINITE[value["value"]]
-    items = value.get("items")
-    if set(value) == {_MARK, "items"} and isinstance(items, list):
-        if mark == "tuple":
+    match value:
+        case {"$": "tensor", "name": str(place), **rest} if not rest:
+            return tensor(place)
+        case {"$": "float", "value": str(number), **rest} if not rest and number in _NOT_FINITE:
+            return float(number)
+        case {"$": "tuple", "items": list(items), **rest} if not rest:
             return tuple(decode(item, f"{name}/{i}", tensor) for i, item in enumerate(items))
-        if mark in ("dict", "counter"):
-            return _pairs(items, name, tensor, Counter() if mark == "counter" else {})
+        case {"$": "dict" | "counter" as kind, "items": list(items), **rest} if not rest:
+            found: dict[Any, Any] = Counter() if kind == "counter" else {}
+            for pair in items:
+                if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) not in (str, int):
+                    raise CheckpointError(f"{name} must be pairs of a key and a value")
+                if pair[0] in found:
+                    raise CheckpointError(f"{name} has the key {pair[0]!r} twice")
+                found[pair[0]] = decode(pair[1], f"{name}/{pair[0]}", tensor)
+            return found
     raise CheckpointError(f"{name} is not a value of the format: {str(value)[:80]}")
-
-
-def _pairs(items: list[Any], name: str, tensor: Callable[[str], Tensor], found: dict[Any, Any]) -> dict[Any, Any]:
-    for pair in items:
-        if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) not in (str, int):
-            raise CheckpointError(f"{name} must be pairs of a key and a value")
-        if pair[0] in found:
-            raise CheckpointError(f"{name} has the key {pair[0]!r} twice")
-        found[pair[0]] = decode(pair[1], f"{name}/{pair[0]}", tensor)
-    return found
 
 
 def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     """All that is neither dict nor list nor tuple in a nested value, each with its place."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
+    if isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from leaves(item, f"{name}/{str(key)[:40]}")
-    elif isinstance(value, list | tuple):
-        for i, item in enumerate(value):
-            yield from leaves(item, f"{name}/{i}")
     else:
         yield name, value
 
@@ -107,6 +94,8 @@ def number_fault(value: Any, name: str) -> str | None:
             return f"{place} must be a number"
         if isinstance(leaf, int) and not -_MOST <= leaf < _MOST:
             return f"{place} must be a number of at most 64 bits"
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and bool(leaf.isnan().any()):
+            return f"{place} must be numbers, has NaN"
     return None
 
 
@@ -117,30 +106,26 @@ def difference(mine: Any, theirs: Any, name: str) -> str | None:
     """
     if mine is None:
         return None
-    if isinstance(mine, Tensor):
-        if not isinstance(theirs, Tensor) or theirs.shape != mine.shape or theirs.dtype != mine.dtype:
-            return f"{name} must be {described(mine)}, is {described(theirs)}"
-        return None
     if isinstance(mine, Counter):
         fits = isinstance(theirs, Counter) and all(isinstance(count, int) for count in theirs.values())
         return None if fits else f"{name} must be counts"
     if isinstance(mine, Mapping):
         if not isinstance(theirs, Mapping) or set(mine) != set(theirs):
-            return f"{name} must hold {_keys(mine)}, holds {_keys(theirs)}"
-        pairs = [(mine[key], theirs[key], f"{name}/{key}") for key in mine]
-    elif isinstance(mine, list | tuple):
+            return f"{name} must hold {listed(mine)}, holds {listed(theirs)}"
+        return next((fault for key in mine if (fault := difference(mine[key], theirs[key], f"{name}/{key}"))), None)
+    if isinstance(mine, list | tuple):
         if not isinstance(theirs, list | tuple) or len(mine) != len(theirs):
             return f"{name} must be {len(mine)} values, is {described(theirs)}"
-        pairs = [(a, b, f"{name}/{i}") for i, (a, b) in enumerate(zip(mine, theirs, strict=True))]
+        return difference(dict(enumerate(mine)), dict(enumerate(theirs)), name)
+    if isinstance(mine, Tensor):
+        fits = isinstance(theirs, Tensor) and theirs.shape == mine.shape and theirs.dtype == mine.dtype
     else:
-        return None if _kind(mine) == _kind(theirs) else f"{name} must be {described(mine)}, is {described(theirs)}"
-    return next((found for pair in pairs if (found := difference(*pair)) is not None), None)
+        fits = _kind(mine) == _kind(theirs)
+    return None if fits else f"{name} must be {described(mine)}, is {described(theirs)}"
 
 
 def _kind(value: Any) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    return "number" if isinstance(value, int | float) else type(value).__name__
+    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
 
 
 def described(value: Any) -> str:
@@ -153,8 +138,9 @@ def described(value: Any) -> str:
     return f"{_kind(value)} (={value!r})"[:80]
 
 
-def _keys(value: Any) -> str:
-    if not isinstance(value, Mapping):
+def listed(value: Any) -> str:
+    """The first names of a dict or list, or what else it is."""
+    if not isinstance(value, Mapping | list):
         return described(value)
-    names = [str(key) for key in value]
-    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "") if names else "nothing"
+    names = [str(key)[:40] for key in value]
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "") or "nothing"

@@ -3,8 +3,8 @@
 Each takes a chain of layers (``to_onnx`` any model) and writes the K connections that the model has.
 """
 
-from wirebound.export.errors import ExportError
-from wirebound.export.layers import Conv, Layer, Network, Pool
+from wirebound.export.formats import FORMATS, Format
+from wirebound.export.layers import Conv, ExportError, Layer, Network, Pool
 from wirebound.export.network import read_network
 from wirebound.export.to_c import CHeader, to_c
 from wirebound.export.to_nir import to_nir
@@ -13,9 +13,11 @@ from wirebound.export.to_pynn import Projection, projections, read_projections, 
 from wirebound.export.to_scipy import to_scipy
 
 __all__ = [
+    "FORMATS",
     "CHeader",
     "Conv",
     "ExportError",
+    "Format",
     "Layer",
     "Network",
     "Pool",

@@ -1,19 +1,19 @@
 """The connections of a layer in few bytes: for each row how many, for each connection the step from the column before.
 
-Steps are bytes, 16-bit or 32-bit numbers, whichever makes the layer smallest. A gap too wide for one step is walked in several,
-with connections of weight 0 as stepping stones; a newborn, whose weight is 0, is left out.
+Steps are bytes, 16-bit or 32-bit numbers, whichever makes the layer smallest. A gap too wide for one step is walked in
+several, with connections of weight 0 as stepping stones; a newborn, whose weight is 0, is omitted.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from wirebound.export.layers import Layer, Network, Step
 
-SCALES = ("row", "layer")
 _STEPS = (np.uint8, np.uint16, np.uint32)
 
 
@@ -70,20 +70,8 @@ def _compact_layer(layer: Layer, bits: int, scales: str) -> Compact:
     gaps = columns.copy()
     gaps[1:] -= np.where(first[1:], 0, columns[:-1])
     # Counted before anything is made: the longest gaps in the smallest steps could take far more than the layer.
-    best = min(_STEPS, key=lambda kind: int((_stones(gaps, kind) + 1).sum()) * (np.dtype(kind).itemsize + values.itemsize))
-    return _walk(layer, rows, gaps, values, scale, best)
-
-
-def _stones(gaps: np.ndarray, kind: type) -> np.ndarray:
-    """Stepping stones before each connection, each of the longest step."""
-    return np.maximum(gaps - 1, 0) // int(np.iinfo(kind).max)
-
-
-def _walk(
-    layer: Layer, rows: np.ndarray, gaps: np.ndarray, values: np.ndarray, scale: np.ndarray | None, kind: type
-) -> Compact:
-    longest = int(np.iinfo(kind).max)
-    stones = _stones(gaps, kind)
+    kind: Any = min(_STEPS, key=lambda step: int((_stones(gaps, step) + 1).sum()) * (step().itemsize + values.itemsize))
+    longest, stones = int(np.iinfo(kind).max), _stones(gaps, kind)
     at = np.cumsum(stones + 1) - 1
     total = int(at[-1]) + 1 if len(at) else 0
     steps: np.ndarray = np.full(total, longest, dtype=kind)
@@ -94,3 +82,8 @@ def _walk(
     most = int(counts.max(initial=0))
     width = np.uint8 if most < 1 << 8 else np.uint16 if most < 1 << 16 else np.uint32
     return Compact(layer, counts.astype(width), steps, padded, scale)
+
+
+def _stones(gaps: np.ndarray, kind: Any) -> np.ndarray:
+    """Stepping stones before each connection, each of the longest step."""
+    return np.maximum(gaps - 1, 0) // int(np.iinfo(kind).max)

@@ -10,26 +10,16 @@ import dataclasses
 import math
 
 import numpy as np
-import torch
 from torch import nn
 
-from wirebound.export.errors import ExportError, NotAChain
-from wirebound.export.layers import Conv, Layer, Step
+from wirebound.export.layers import Conv, ExportError, Layer, NotAChain, Step
 from wirebound.ops import ConvWindow
 
-NORMS: dict[type[nn.Module], int | None] = {  # dimensions beside the channels; None: none, or one
-    nn.BatchNorm1d: None,
-    nn.BatchNorm2d: 2,
-}
 
-
-@torch.no_grad()
 def norm_layer(label: str, name: str, norm: nn.BatchNorm1d | nn.BatchNorm2d, dimensions: int) -> Layer:
     """A batch norm as a layer with one connection for each channel; ``dimensions`` are those beside the channels."""
     if norm.running_mean is None or norm.running_var is None:
-        raise NotAChain(
-            f"{label} has no running statistics (track_running_stats=False), so its output depends on the batch"
-        )
+        raise NotAChain(f"{label} has no running statistics (track_running_stats=False), so its output depends on the batch")
     scale = 1 / (norm.running_var.double() + norm.eps).sqrt()
     shift = -norm.running_mean.double() * scale
     if norm.weight is not None:

@@ -7,24 +7,48 @@ as a matrix and a window; one dimension is two of which the first has size 1, as
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 
 from wirebound.export.activation import ACTIVATIONS
-from wirebound.export.errors import ExportError
 from wirebound.ops import ConvWindow
 
 ANY = 0  # channels of a window that takes them one by one, however many there are
 Shape = tuple[int, ...]  # of one example: (features,), (channels, length) or (channels, height, width)
 
 
-class _Activated:
-    """What has an activation."""
+class ExportError(ValueError):
+    """A model cannot be written in a format; the message says why and what to do."""
 
+
+class NotAChain(ExportError):
+    """A model is not a chain of layers that are known here; the message names the first that is not."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason}. What can be written is a chain of layers, see docs/export.md. Rewrite forward() as one; or write "
+            "ONNX with dense weights by to_onnx(model, path, example=batch); or take the dense model, wb.to_dense(model)"
+        )
+        self.reason = reason
+
+
+def require(package: str, extra: str) -> ModuleType:
+    """An optional package, or an error that says how to get it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        how = f'pip install "wirebound[{extra}]"'
+        raise ExportError(f"this export needs the package {package}, which cannot be imported ({error}): {how}") from error
+
+
+class _Activated:
     activation: str
     alpha: float  # the number of an activation that has one
 
@@ -32,11 +56,12 @@ class _Activated:
         return ACTIVATIONS[self.activation].numpy(y, self.alpha)
 
 
-class _Windowed(ABC):
+class _Windowed:
     """What looks at windows of its input."""
 
     name: str
     dimensions: int  # 1 or 2
+    window: ConvWindow | None  # None: all places of a channel
     size: tuple[int, int] | None  # height and width of the input, where they are known
 
     @property
@@ -45,9 +70,22 @@ class _Windowed(ABC):
             raise need_shape(self.name, self.dimensions)
         return self.size
 
+    def size_of(self, shape: Shape) -> tuple[int, int]:
+        """Height and width of an input of this shape, if the window can take it."""
+        if len(shape) != self.dimensions + 1:
+            wanted = ("(channels, length)", "(channels, height, width)")[self.dimensions - 1]
+            given = f"takes inputs of shape {wanted}, it is given {shape}"
+            raise ExportError(f"layer {self.name!r} {given}: check input_shape")
+        size, window = (1, *shape[1:])[-2:], self.window
+        if window is not None and window.in_channels not in (ANY, shape[0]):
+            raise ExportError(f"layer {self.name!r} has {window.in_channels} input channels, it is given {shape[0]}")
+        if window is not None and min(window.out_size(size[0], 0), window.out_size(size[1], 1)) < 1:
+            raise ExportError(f"the window of layer {self.name!r} must fit into its input, of height and width {size}")
+        return size[0], size[1]
+
     @property
-    @abstractmethod
-    def known_window(self) -> ConvWindow: ...
+    def known_window(self) -> ConvWindow:
+        return self.window or ConvWindow(ANY, ANY, self.known_size, (1, 1), (0, 0), (0, 0), (1, 1), 1)
 
     @property
     def out_size(self) -> tuple[int, int]:
@@ -75,11 +113,9 @@ class Layer(_Activated):
 
     def matrix(self) -> Any:
         """W as a ``scipy.sparse.csr_array`` with every connection in it, newborns of weight 0 too."""
-        from scipy import sparse
-
         indptr = np.searchsorted(self.rows, np.arange(self.n_out + 1)).astype(np.int32)
         parts = (self.weights, self.columns.astype(np.int32), indptr)
-        return sparse.csr_array(parts, shape=(self.n_out, self.n_in))
+        return require("scipy.sparse", "lab").csr_array(parts, shape=(self.n_out, self.n_in))
 
     def dense(self) -> np.ndarray:
         """W in full. Dense by nature: for formats that know nothing else."""
@@ -112,35 +148,29 @@ class Conv(_Windowed, Layer):
         """Of the dense kernel, as torch has it."""
         return (self.n_out, self.window.group_channels, *self.window.kernel[2 - self.dimensions :])
 
-    @property
-    def known_window(self) -> ConvWindow:
-        return self.window
-
     def sized(self, shape: Shape) -> tuple[Conv, Shape]:
-        size = spatial_size(self.name, self.dimensions, self.window, shape)
-        layer = dataclasses.replace(self, size=size)
+        layer = dataclasses.replace(self, size=self.size_of(shape))
         return layer, (self.n_out, *layer.out_size[2 - self.dimensions :])
 
     def unrolled(self) -> Layer:
         """The same as a linear layer on flat inputs, every connection once for each place of the output."""
-        (height, width), (out_height, out_width) = self.known_size, self.out_size
-        window = self.window
+        (height, width), (out_height, out_width), window = self.known_size, self.out_size, self.window
+        places = np.arange(out_height * out_width)
         channel, place = np.divmod(self.columns, math.prod(window.kernel))
         ky, kx = np.divmod(place, window.kernel[1])
         channel = channel + self.rows // (self.n_out // window.groups) * window.group_channels
-        oy, ox = np.divmod(np.arange(out_height * out_width), out_width)
+        oy, ox = np.divmod(places, out_width)
         iy = oy * window.stride[0] - window.before[0] + (ky * window.dilation[0])[:, None]
         ix = ox * window.stride[1] - window.before[1] + (kx * window.dilation[1])[:, None]
         inside = (iy >= 0) & (iy < height) & (ix >= 0) & (ix < width)
-        rows = (self.rows[:, None] * (out_height * out_width) + np.arange(out_height * out_width))[inside]
+        rows = (self.rows[:, None] * len(places) + places)[inside]
         columns = ((channel[:, None] * height + iy) * width + ix)[inside]
         weights = np.broadcast_to(self.weights[:, None], inside.shape)[inside]
         order = np.lexsort((columns, rows))
-        bias = None if self.bias is None else np.repeat(self.bias, out_height * out_width)
-        n_out, n_in = self.n_out * out_height * out_width, window.in_channels * height * width
-        return Layer(
-            self.name, n_out, n_in, rows[order], columns[order], weights[order], bias, self.activation, self.alpha
-        )
+        bias = None if self.bias is None else np.repeat(self.bias, len(places))
+        n_out, n_in = self.n_out * len(places), window.in_channels * height * width
+        connections = (rows[order], columns[order], weights[order])
+        return Layer(self.name, n_out, n_in, *connections, bias, self.activation, self.alpha)
 
     def forward(self, x: np.ndarray) -> np.ndarray:
         return self.unrolled().forward(x)
@@ -160,39 +190,18 @@ class Pool(_Windowed, _Activated):
     channels: int = 0  # 0 until it is sized
     size: tuple[int, int] | None = None
 
-    def __len__(self) -> int:
-        """It has no connections."""
-        return 0
-
-    @property
-    def known_window(self) -> ConvWindow:
-        if self.window is not None:
-            return self.window
-        return ConvWindow(ANY, ANY, self.known_size, (1, 1), (0, 0), (0, 0), (1, 1), 1)
-
     def sized(self, shape: Shape) -> tuple[Pool, Shape]:
-        size = spatial_size(self.name, self.dimensions, self.window, shape)
-        layer = dataclasses.replace(self, size=size, channels=shape[0])
+        layer = dataclasses.replace(self, size=self.size_of(shape), channels=shape[0])
         return layer, (shape[0], *layer.out_size[2 - self.dimensions :])
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        (height, width), (out_height, out_width), window = self.known_size, self.out_size, self.known_window
-        images = x.reshape(-1, self.channels, height, width)
-        margins = ((0, 0), (0, 0), *zip(window.before, window.after, strict=True))
-        padded = np.pad(images, margins, constant_values=-np.inf if self.kind == "max" else 0)
-        counted = np.pad(np.ones((1, 1, height, width)), margins, constant_values=float(self.count_padding))
-        found: Any = -np.inf if self.kind == "max" else 0.0
-        count: Any = 0
-        for ky in range(window.kernel[0]):
-            for kx in range(window.kernel[1]):
-                y, x_ = ky * window.dilation[0], kx * window.dilation[1]
-                rows = slice(y, y + (out_height - 1) * window.stride[0] + 1, window.stride[0])
-                columns = slice(x_, x_ + (out_width - 1) * window.stride[1] + 1, window.stride[1])
-                seen = padded[:, :, rows, columns]
-                found = np.maximum(found, seen) if self.kind == "max" else found + seen
-                count = count + counted[:, :, rows, columns]
-        y_ = found if self.kind == "max" else found / count
-        return self.activate(y_.astype(x.dtype).reshape(len(x), -1))
+        (height, width), window = self.known_size, self.known_window
+        images = torch.from_numpy(np.ascontiguousarray(x)).view(-1, self.channels, height, width)
+        if self.kind == "max":
+            y = F.max_pool2d(images, window.kernel, window.stride, window.before, window.dilation)
+        else:
+            y = F.avg_pool2d(images, window.kernel, window.stride, window.before, False, self.count_padding)
+        return self.activate(y.reshape(len(x), -1).numpy())
 
 
 Step = Layer | Conv | Pool
@@ -209,12 +218,10 @@ class Network:
     @property
     def sizes(self) -> list[int]:
         """Numbers that go into the first layer and come out of each."""
-        sizes = [math.prod(self.input_shape)]
-        shape = self.input_shape
+        shapes = [self.input_shape]
         for layer in self.layers:
-            shape = layer.sized(shape)[1]
-            sizes.append(math.prod(shape))
-        return sizes
+            shapes.append(layer.sized(shapes[-1])[1])
+        return [math.prod(shape) for shape in shapes]
 
     @property
     def input_shape(self) -> Shape:
@@ -232,7 +239,7 @@ class Network:
 
     @property
     def connections(self) -> int:
-        return sum(len(layer) for layer in self.layers)
+        return sum(len(layer) for layer in self.weighted)
 
     @property
     def possible(self) -> int:
@@ -257,19 +264,6 @@ class Network:
         for layer in network.layers:
             y = layer.forward(y)
         return y
-
-
-def spatial_size(name: str, dimensions: int, window: ConvWindow | None, shape: Shape) -> tuple[int, int]:
-    """Height and width of an input of this shape, if a layer with this window can take it."""
-    if len(shape) != dimensions + 1:
-        wanted = ("(channels, length)", "(channels, height, width)")[dimensions - 1]
-        raise ExportError(f"layer {name!r} takes inputs of shape {wanted}, it is given {shape}: check input_shape")
-    if window is not None and window.in_channels not in (ANY, shape[0]):
-        raise ExportError(f"layer {name!r} has {window.in_channels} input channels, it is given {shape[0]}")
-    size = (shape[-2], shape[-1]) if dimensions == 2 else (1, shape[-1])
-    if window is not None and min(window.out_size(size[0], 0), window.out_size(size[1], 1)) < 1:
-        raise ExportError(f"the window of layer {name!r} must fit into its input, of height and width {size}")
-    return size
 
 
 def need_shape(name: str, dimensions: int) -> ExportError:

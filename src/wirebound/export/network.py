@@ -12,13 +12,12 @@ import torch
 from torch import nn
 
 from wirebound.checkpoint.model_state import bare
-from wirebound.export.activation import OF_ALL, activation_of
-from wirebound.export.errors import ExportError, NotAChain
-from wirebound.export.fold import NORMS, fold_before, fold_behind, norm_layer
-from wirebound.export.layers import Conv, Layer, Network, Pool, Shape, Step
-from wirebound.export.pooling import POOLS, pool_layer
-from wirebound.export.room import require_outputs
-from wirebound.export.trace import trace
+from wirebound.checkpoint.stack import most_outputs
+from wirebound.export.activation import OF_ALL
+from wirebound.export.fold import fold_before, fold_behind, norm_layer
+from wirebound.export.layers import ANY, Conv, ExportError, Layer, Network, NotAChain, Pool, Shape, Step
+from wirebound.export.trace import Chain, trace
+from wirebound.nn.activations import activation_of
 from wirebound.nn.conv import SparseConv1d, SparseConv2d
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.sparse_layer import SparseLayer
@@ -28,11 +27,18 @@ from wirebound.wiring import mapping
 
 __all__ = ["Conv", "Layer", "Network", "Pool", "read_network"]
 
+# The dimensions beside the channels that modules take; a BatchNorm1d takes flat inputs too.
 _LINEAR = (SparseLinear, nn.Linear)
 _CONVS: dict[type[nn.Module], int] = {SparseConv1d: 1, SparseConv2d: 2, nn.Conv1d: 1, nn.Conv2d: 2}
+_MAX: dict[type[nn.Module], int] = {nn.MaxPool1d: 1, nn.MaxPool2d: 2}
+_ALL: dict[type[nn.Module], int] = {nn.AdaptiveAvgPool1d: 1, nn.AdaptiveAvgPool2d: 2}
+_POOLS: dict[type[nn.Module], int] = {**_MAX, **_ALL, nn.AvgPool1d: 1, nn.AvgPool2d: 2}
+_NORMS: dict[type[nn.Module], tuple[int, ...]] = {nn.BatchNorm1d: (0, 1), nn.BatchNorm2d: (2,)}
 _VANISH = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_SHAPES = ("(features)", "(channels, length)", "(channels, height, width)")
 
 
+@torch.no_grad()
 def read_network(model: nn.Module | Network, input_shape: Sequence[int] | None = None) -> Network:
     """The layers of a model that is a chain, in eval mode.
 
@@ -50,7 +56,7 @@ def read_network(model: nn.Module | Network, input_shape: Sequence[int] | None =
 
 
 class _Reader:
-    """DriftAndNoises along the chain; ``dimensions`` says how what comes out so far lies: flat (0), or channels and 1 or 2 more."""
+    """Walks along the chain; ``dimensions`` are those of what comes out so far: flat (0), or channels and 1 or 2 more."""
 
     def __init__(self, model: nn.Module, shape: Shape | None) -> None:
         self.chain = trace(model)
@@ -59,8 +65,7 @@ class _Reader:
         self.dimensions = _first_dimensions([module for _, module in self.chain], shape)
         self.steps: list[Step] = []
         self.width: int | None = None  # features or channels so far, where they are known
-        held = sum(p.numel() for p in model.parameters())
-        require_outputs(_outputs(self.chain), held)
+        _require_outputs(self.chain, sum(p.numel() for p in model.parameters()))
 
     def network(self) -> Network:
         for label, module in self.chain:
@@ -75,7 +80,7 @@ class _Reader:
             return network.sized(network.input_shape)
         return network
 
-    def _add(self, label: str, module: nn.Module) -> None:
+    def _add(self, label: str, module: Any) -> None:
         kind, name = type(module), self.names.get(id(module), type(module).__name__)
         if kind in _VANISH:
             return
@@ -83,16 +88,17 @@ class _Reader:
             self._activate(label, *found)
         elif kind in _LINEAR:
             self._require(label, 0)
-            self._append(_linear(name, module), module.in_features)  # type: ignore[arg-type]
+            numbers = (*_connections(name, module, module.in_features), _bias(name, module.bias))
+            self._append(Layer(name, module.out_features, module.in_features, *numbers, "linear"), module.in_features)
         elif kind in _CONVS:
             self._require(label, _CONVS[kind])
-            self._append(_conv(label, name, module, _CONVS[kind]), module.in_channels)  # type: ignore[arg-type]
-        elif kind in POOLS:
-            self._require(label, POOLS[kind])
-            self.steps.append(pool_layer(label, name, module))
-        elif kind in NORMS:
-            self._require(label, *((0, 1) if NORMS[kind] is None else (NORMS[kind],)))
-            norm = norm_layer(label, name, module, self.dimensions)  # type: ignore[arg-type]
+            self._append(_conv(label, name, module, _CONVS[kind]), module.in_channels)
+        elif kind in _POOLS:
+            self._require(label, _POOLS[kind])
+            self.steps.append(_pool(label, name, module))
+        elif kind in _NORMS:
+            self._require(label, *_NORMS[kind])
+            norm = norm_layer(label, name, module, self.dimensions)
             before = fold_behind(self.steps[-1], norm) if self.steps else None
             if before is not None:
                 self.steps[-1] = before
@@ -105,12 +111,10 @@ class _Reader:
 
     def _require(self, label: str, *wanted: int) -> None:
         """Refuse a module that takes inputs of other dimensions than what comes out so far."""
-        if self.dimensions in wanted:
-            return
-        takes = " or ".join(("(features)", "(channels, length)", "(channels, height, width)")[n] for n in wanted)
-        given = ("(features)", "(channels, length)", "(channels, height, width)")[self.dimensions]
-        reshape = ": put nn.Flatten() before it" if wanted == (0,) else ""
-        raise NotAChain(f"{label} takes inputs of shape {takes}, it is given {given}{reshape}")
+        if self.dimensions not in wanted:
+            takes = " or ".join(_SHAPES[n] for n in wanted)
+            reshape = ": put nn.Flatten() before it" if wanted == (0,) else ""
+            raise NotAChain(f"{label} takes inputs of shape {takes}, it is given {_SHAPES[self.dimensions]}{reshape}")
 
     def _append(self, layer: Layer, width: int) -> None:
         if layer.n_out < 1 or layer.n_in < 1:
@@ -145,24 +149,25 @@ class _Reader:
 
     def _fold_forward(self) -> None:
         """Norms that no layer before them could take, into the layers behind them."""
+        norms = {self.names.get(id(module)) for _, module in self.chain if type(module) in _NORMS}
         for at in range(len(self.steps) - 2, -1, -1):
             step = self.steps[at]
-            if isinstance(step, Layer) and self._is_norm(step) and step.activation == "linear":
+            if isinstance(step, Layer) and step.name in norms and step.activation == "linear":
                 behind = fold_before(step, self.steps[at + 1])
                 if behind is not None:
                     self.steps[at : at + 2] = [behind]
 
-    def _is_norm(self, step: Layer) -> bool:
-        return any(type(module) in NORMS and self.names.get(id(module)) == step.name for _, module in self.chain)
 
-
-def _outputs(chain: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, int]]:
-    found = []
-    for label, module in chain:
-        size = getattr(module, "out_features", getattr(module, "out_channels", None))
-        if isinstance(size, int):
-            found.append((label, size))
-    return found
+def _require_outputs(chain: Chain, held: int) -> None:
+    """Refuse layers with far more outputs than the model has weights and biases: a small file can declare any number."""
+    sizes = [(label, getattr(module, "out_features", getattr(module, "out_channels", 0))) for label, module in chain]
+    total = sum(size for _, size in sizes)
+    if total > most_outputs(held):
+        widest, most = max(sizes, key=lambda item: item[1])
+        raise ExportError(
+            f"the layers have {total:,} outputs ({widest}: {most:,}), but the model holds only {held:,} weights and "
+            f"biases: at most {most_outputs(held):,} outputs can be written"
+        )
 
 
 def _first_dimensions(modules: Sequence[nn.Module], shape: Shape | None) -> int:
@@ -171,66 +176,59 @@ def _first_dimensions(modules: Sequence[nn.Module], shape: Shape | None) -> int:
         if len(shape) > 3:
             raise ExportError(f"input_shape (={shape}) must have at most 3 sizes, without the batch")
         return len(shape) - 1
-    for module in modules:
-        kind = type(module)
-        if isinstance(module, nn.Unflatten) or kind in _LINEAR:
-            return 0
-        known = _CONVS.get(kind) or POOLS.get(kind) or NORMS.get(kind)
-        if known:
-            return known
-        if isinstance(module, nn.Flatten):
-            return 0
-    return 0
+    known = {**_CONVS, **_POOLS, nn.BatchNorm2d: 2, **dict.fromkeys((*_LINEAR, nn.Flatten, nn.Unflatten), 0)}
+    return next((known[type(module)] for module in modules if type(module) in known), 0)
 
 
-@torch.no_grad()
-def _linear(name: str, linear: SparseLinear | nn.Linear) -> Layer:
-    rows, columns, weights = _connections(name, linear, linear.in_features)
-    bias = _bias(name, linear.bias)
-    return Layer(name, linear.out_features, linear.in_features, rows, columns, weights, bias, "linear")
-
-
-@torch.no_grad()
 def _conv(label: str, name: str, conv: Any, dimensions: int) -> Conv:
     if conv.padding_mode != "zeros":
         raise NotAChain(f"{label} has padding_mode={conv.padding_mode!r}: only zeros can be written")
-    window = settle_window(
-        dimensions, conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding, conv.dilation,
-        conv.groups,
-    )  # fmt: skip
+    sizes = (conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding, conv.dilation)
+    window = settle_window(dimensions, *sizes, conv.groups)
     n_in = window.group_channels * math.prod(window.kernel)
-    rows, columns, weights = _connections(name, conv, n_in)
-    bias = _bias(name, conv.bias)
-    return Conv(
-        name, conv.out_channels, n_in, rows, columns, weights, bias, "linear", window=window, dimensions=dimensions
-    )
+    numbers = (*_connections(name, conv, n_in), _bias(name, conv.bias))
+    return Conv(name, conv.out_channels, n_in, *numbers, "linear", window=window, dimensions=dimensions)
+
+
+def _pool(label: str, name: str, pool: Any) -> Pool:
+    """A pooling layer of torch, as far as every format can say it."""
+    kind, own = type(pool), _POOLS[type(pool)]
+    if kind in _ALL:
+        if pool.output_size not in (1, (1,), (1, 1)):
+            raise NotAChain(f"{label} must have output_size 1, the mean of each channel; or use nn.AvgPool{own}d")
+        return Pool(name, "mean", None, own)
+    if pool.ceil_mode:
+        raise NotAChain(f"{label} has ceil_mode=True: only ceil_mode=False can be written, with padding where needed")
+    if kind in _MAX and pool.return_indices:
+        raise NotAChain(f"{label} has return_indices=True: it must return one tensor")
+    if getattr(pool, "divisor_override", None) is not None:
+        raise NotAChain(f"{label} has divisor_override: only means of the window can be written")
+    stride = pool.kernel_size if pool.stride is None else pool.stride
+    window = settle_window(own, 1, 1, pool.kernel_size, stride, pool.padding, pool.dilation if kind in _MAX else 1, 1)
+    window = window._replace(in_channels=ANY, out_channels=ANY)
+    return Pool(name, "max" if kind in _MAX else "mean", window, own, kind in _MAX or pool.count_include_pad)
 
 
 def _connections(name: str, layer: Any, n_in: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, columns and weights of the connections of a layer, sorted."""
+    if (layer.wiring.theta if isinstance(layer, SparseLayer) else layer.weight).is_meta:
+        raise ExportError(f"layer {name!r} is on the meta device and has no weights: load them first")
     if isinstance(layer, SparseLayer):
-        wiring = layer.wiring
-        if wiring.theta.is_meta:
-            raise _on_meta(name)
-        index = wiring.layer_index(layer.part)
-        code, theta = index.layer_packed_rows(), wiring.theta[index.start : index.end]
-        weight = mapping.weights(theta, code)
-        rows, values = rows_of(code).cpu().numpy(), weight.float().cpu().numpy()
+        wiring, index = layer.wiring, layer.wiring.layer_index(layer.layer_id)
+        packed_rows, theta = index.layer_packed_rows(), wiring.theta[index.start : index.end]
+        rows = rows_of(packed_rows).cpu().numpy()
+        values = mapping.weights(theta, packed_rows).float().cpu().numpy()
         columns = np.repeat(np.arange(n_in), index.layer_colptr().diff().cpu().numpy())
         there = np.ones(len(rows), dtype=bool)
         if wiring.alive is not None:
             there &= wiring.alive[index.start : index.end].cpu().numpy()
         if wiring.sign_bound:
             there &= ~(theta < 0).cpu().numpy()  # dormant: it has no weight
-        rows, columns, values = rows[there], columns[there], values[there]
-        order = np.argsort(rows, kind="stable")  # columns already rise within a row
-        rows, columns, values = rows[order], columns[order], values[order]
+        order = np.argsort(rows[there], kind="stable")  # columns already rise within a row
+        rows, columns, values = (array[there][order] for array in (rows, columns, values))
     else:
-        if layer.weight.is_meta:
-            raise _on_meta(name)
         values = layer.weight.float().cpu().numpy().reshape(-1)
-        # Methods that store matrices in full leave zeros where no connection is.
-        kept = np.flatnonzero(values)
+        kept = np.flatnonzero(values)  # methods that store matrices in full leave zeros where no connection is
         rows, columns = np.divmod(kept, max(1, n_in))
         values = values[kept]
     if not np.isfinite(values).all():
@@ -245,7 +243,3 @@ def _bias(name: str, bias: torch.Tensor | None) -> np.ndarray | None:
     if not np.isfinite(found).all():
         raise ExportError(f"the biases of layer {name!r} must be finite as 32-bit floats")
     return found
-
-
-def _on_meta(name: str) -> ExportError:
-    return ExportError(f"layer {name!r} is on the meta device and has no weights: load them first")

@@ -17,11 +17,12 @@ import numpy as np
 from torch import nn
 
 from wirebound.export.c_code import layer_function, tables, uses_maths
-from wirebound.export.compact import SCALES, Compact, compact
-from wirebound.export.errors import ExportError
-from wirebound.export.network import Network, read_network
-from wirebound.export.room import require_places
-from wirebound.export.write import file_place, write_pieces
+from wirebound.export.compact import Compact, compact
+from wirebound.export.layers import ExportError, Network
+from wirebound.export.network import read_network
+from wirebound.export.write import require_places, settle_place, write_pieces
+
+CHOICES = {"weights": ("float", "int8"), "scales": ("row", "layer")}
 
 
 @dataclass(frozen=True)
@@ -54,21 +55,20 @@ def to_c(
     Args:
         model: a chain of layers (``read_network``).
         path: the header.
-        weights: ``"float"`` or ``"int8"``.
-        scales: of int8 weights, one for each ``"row"`` or for each ``"layer"``.
-        name: prefix of everything that the header defines.
+        weights: kind of weights, float or int8.
+        scales: int8 scale for each row or layer.
+        name: prefix of what the header defines.
         pixels: if given, inputs are bytes, and the network sees ``pixels * x``, such as 1/255 for images. Else floats.
         input_shape: of one example, without the batch, for models with convolutions; numbers come in torch's order.
     """
-    if weights not in ("float", "int8"):
-        raise ExportError(f"weights (={weights!r}) must be float or int8")
-    if scales not in SCALES:
-        raise ExportError(f"scales (={scales!r}) must be one of {SCALES}")
+    for setting, value in (("weights", weights), ("scales", scales)):
+        if value not in CHOICES[setting]:
+            raise ExportError(f"{setting} (={value!r}) must be one of {CHOICES[setting]}")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ExportError(f"name (={name!r}) must be a C identifier")
     if pixels is not None and not math.isfinite(np.float32(pixels)):
         raise ExportError(f"pixels (={pixels}) must be a finite number")
-    place = file_place(path)
+    place = settle_place(path)
     network = read_network(model, input_shape)
     require_places(network, "a C program")
     packed = compact(network, 8 if weights == "int8" else 32, scales)
@@ -83,20 +83,14 @@ def to_c(
 
 
 def _header(
-    name: str,
-    network: Network,
-    packed: list[Compact],
-    buffers: tuple[int, int],
-    made: CHeader,
-    pixels: float | None,
-    kind: str,
+    name: str, network: Network, packed: list[Compact], buffers: tuple[int, int], made: CHeader, pixels: float | None, kind: str
 ) -> Iterator[str]:
-    guard = f"{name.upper()}_H"
-    sizes = network.sizes
+    guard, sizes = f"{name.upper()}_H", network.sizes
+    defined = {"INPUTS": sizes[0], "OUTPUTS": sizes[-1], "FLASH_BYTES": made.flash, "RAM_BYTES": made.ram}
     maths = any(uses_maths(layer) for layer in network.layers)
+    shape, held = "-".join(map(str, sizes)), f"{made.connections} connections of {network.possible} possible"
     yield from (
-        f"/* {'-'.join(map(str, sizes))}, {made.connections} connections of {network.possible} possible, {kind} weights. "
-        "Written by wirebound.",
+        f"/* {shape}, {held}, {kind} weights. Written by wirebound.",
         f" * {made.flash} bytes of constants, {made.ram} bytes of buffers. C99, no allocation, not reentrant. */",
         f"#ifndef {guard}",
         f"#define {guard}",
@@ -104,10 +98,7 @@ def _header(
         "#include <stdint.h>",
         *(["#include <math.h>"] if maths else []),
         "",
-        f"#define {name.upper()}_INPUTS {sizes[0]}",
-        f"#define {name.upper()}_OUTPUTS {sizes[-1]}",
-        f"#define {name.upper()}_FLASH_BYTES {made.flash}",
-        f"#define {name.upper()}_RAM_BYTES {made.ram}",
+        *(f"#define {name.upper()}_{what} {size}" for what, size in defined.items()),
         "",
         f"typedef {'float' if pixels is None else 'uint8_t'} {name}_input;",
         "",

@@ -22,11 +22,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from wirebound.export.errors import ExportError, require
-from wirebound.export.layers import Conv, Layer, Network, Pool, Shape, Step
+from wirebound.export.layers import Conv, ExportError, Layer, Network, Pool, Step, require
 from wirebound.export.network import read_network
-from wirebound.export.room import require_dense, require_places
-from wirebound.export.write import file_place, write_pieces
+from wirebound.export.write import require_dense, require_places, settle_place, write_pieces
 
 
 def to_nir(
@@ -40,14 +38,14 @@ def to_nir(
         input_shape: of one example, without the batch, for models with convolutions.
     """
     nir = require("nir", "nir")
-    place = file_place(path)
+    place = settle_place(path)
     network = read_network(model, input_shape)
     network = dataclasses.replace(network, layers=tuple(_one_group(layer) for layer in network.layers))
     require_places(network, "NIR")
     require_dense(network, "NIR", "SciPy, ONNX and C keep connections as they are")
-    nodes: dict[str, Any] = {"input": _end(nir.Input, "input", network.input_shape)}
+    nodes: dict[str, Any] = {"input": nir.Input({"input": np.array(network.input_shape)})}
     if network.flat and isinstance(network.layers[0], Conv | Pool):
-        raise ExportError("NIR cannot give flat inputs another shape: leave out what reshapes them before the first layer")
+        raise ExportError("NIR cannot give flat inputs another shape: omit what reshapes them before the first layer")
     shape = network.input_shape
     for number, layer in enumerate(network.layers):
         if len(shape) > 1 and not isinstance(layer, Conv | Pool):
@@ -55,25 +53,18 @@ def to_nir(
         shape = layer.sized(shape)[1]
         nodes[f"layer_{number}"] = _weights(nir, layer) if isinstance(layer, Layer) else _mean(nir, layer)
         if layer.activation == "relu":
-            ones = np.ones(shape, dtype=np.float32)
-            activation = {"activation": "relu"}
-            nodes[f"relu_{number}"] = nir.IF(
-                r=ones, v_threshold=ones.copy(), v_reset=np.zeros_like(ones), metadata=activation
-            )
+            r, threshold, reset = (np.full(shape, value, dtype=np.float32) for value in (1, 1, 0))
+            about_relu = {"activation": "relu"}
+            nodes[f"relu_{number}"] = nir.IF(r=r, v_threshold=threshold, v_reset=reset, metadata=about_relu)
         elif layer.activation != "linear":
             raise _no_node(layer.activation, layer, "use ReLU, or write ONNX, C or SciPy")
-    nodes["output"] = _end(nir.Output, "output", shape)
-    names = list(nodes)
+    nodes["output"] = nir.Output({"output": np.array(shape)})
     about = {"writer": "wirebound", "code": "rate", "connections": network.connections, "possible": network.possible}
-    graph = nir.NIRGraph(nodes=nodes, edges=list(itertools.pairwise(names)), metadata=about)
+    graph = nir.NIRGraph(nodes=nodes, edges=list(itertools.pairwise(nodes)), metadata=about)
     file = io.BytesIO()
     nir.write(file, graph)
     write_pieces(place, [file.getvalue()])
     return place
-
-
-def _end(kind: Any, name: str, shape: Shape) -> Any:
-    return kind({name: np.array(shape)})
 
 
 def _no_node(what: str, layer: Step, way_out: str) -> ExportError:
@@ -81,12 +72,8 @@ def _no_node(what: str, layer: Step, way_out: str) -> ExportError:
 
 
 def _weights(nir: Any, layer: Layer) -> Any:
-    connections = {
-        "row": layer.rows.astype(np.int32),
-        "column": layer.columns.astype(np.int32),
-        "weight": layer.weights,
-        "layer": layer.name,
-    }
+    rows, columns = layer.rows.astype(np.int32), layer.columns.astype(np.int32)
+    connections = {"row": rows, "column": columns, "weight": layer.weights, "layer": layer.name}
     if isinstance(layer, Conv):
         return _conv(nir, layer, connections)
     if layer.bias is None:
@@ -101,21 +88,18 @@ def _one_group(layer: Step) -> Step:
     window, places = layer.window, math.prod(layer.window.kernel)
     group = layer.rows // (layer.n_out // window.groups)
     columns = layer.columns + group * window.group_channels * places
-    return dataclasses.replace(
-        layer, n_in=window.in_channels * places, columns=columns, window=window._replace(groups=1)
-    )
+    n_in, window = window.in_channels * places, window._replace(groups=1)
+    return dataclasses.replace(layer, n_in=n_in, columns=columns, window=window)
 
 
 def _conv(nir: Any, layer: Conv, connections: dict[str, Any]) -> Any:
     window, size = layer.window, layer.known_size
-    total = [(window.reach(axis) - 1) for axis in (0, 1)]
+    total = [window.reach(axis) - 1 for axis in (0, 1)]
     same = window.stride == (1, 1) and [a + b for a, b in zip(window.before, window.after, strict=True)] == total
     padding: Any = "same" if same and any(total) else window.before
     if layer.dimensions == 2 and window.kernel[0] != window.kernel[1] and padding != "same":
-        raise _no_node(
-            f"a kernel of {window.kernel[0]} × {window.kernel[1]}", layer,
-            "nir takes kernels for squares unless padding is 'same'; use a square one, or write ONNX or C",
-        )  # fmt: skip
+        way_out = "nir takes kernels for squares unless padding is 'same'; use a square one, or write ONNX or C"
+        raise _no_node(f"a kernel of {window.kernel[0]} × {window.kernel[1]}", layer, way_out)
     bias = np.zeros(layer.n_out, dtype=np.float32) if layer.bias is None else layer.bias
     weight = layer.dense().reshape(layer.kernel_shape)
     if layer.dimensions == 1:
@@ -126,10 +110,9 @@ def _conv(nir: Any, layer: Conv, connections: dict[str, Any]) -> Any:
 
 def _mean(nir: Any, pool: Pool) -> Any:
     window = pool.known_window
-    if pool.kind != "mean":
-        raise _no_node("the largest of a window", pool, "use nn.AvgPool2d, or write ONNX or C")
-    if pool.dimensions != 2:
-        raise _no_node("means in one dimension", pool, "use nn.AvgPool2d, or write ONNX or C")
+    if pool.kind != "mean" or pool.dimensions != 2:
+        what = "the largest of a window" if pool.kind != "mean" else "means in one dimension"
+        raise _no_node(what, pool, "use nn.AvgPool2d, or write ONNX or C")
     if not pool.count_padding and any(window.before):
         raise _no_node("count_include_pad=False", pool, "use padding=0, or write ONNX or C")
     assert math.prod(window.dilation) == 1

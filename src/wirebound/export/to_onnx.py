@@ -18,12 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from wirebound.export.activation import ACTIVATIONS
-from wirebound.export.errors import ExportError, NotAChain, require
-from wirebound.export.layers import Conv, Layer, Network, Pool, Step
+from wirebound.export.layers import Conv, ExportError, Layer, Network, NotAChain, Pool, Step, require
 from wirebound.export.network import read_network
-from wirebound.export.room import require_dense
-from wirebound.export.write import file_place, write_pieces
-from wirebound.nn.to_dense import to_dense
+from wirebound.export.write import require_dense, settle_place, write_pieces
+from wirebound.nn.sparsify import to_dense
 
 OPSET, IR_VERSION = 17, 8  # old enough for every runtime of the last years
 
@@ -40,15 +38,15 @@ def to_onnx(
     """Write a model whose input ``x`` is [batch, features] or [batch, channels, ...] and whose output is ``y``.
 
     Args:
-        model: a chain of layers (``read_network``); or any other model, if there is an
-        example: a batch of inputs, with which torch traces the model after ``wb.to_dense``. Weights are dense then.
+        model: a chain of layers (``read_network``); or any other model, if there is an example.
         path: the file.
-        dense: write dense matrices instead of sparse ones.
-        softmax: let ``y`` be probabilities instead of what the last layer gives.
+        dense: dense matrices instead of sparse ones.
+        softmax: outputs are probabilities instead of what the last layer gives.
+        example: a batch of inputs, with which torch traces a model that is no chain, after ``wb.to_dense``.
         input_shape: of one example, without the batch: the file then takes inputs of this height and width only.
     """
     onnx = require("onnx", "onnx")
-    place = file_place(path)
+    place = settle_place(path)
     try:
         network = read_network(model, input_shape)
     except NotAChain as error:
@@ -68,45 +66,36 @@ class _Graph:
 
     def __init__(self, onnx: Any, network: Network, dense: bool) -> None:
         self.onnx, self.network, self.dense = onnx, network, dense
-        self.nodes: list[Any] = []
-        self.initializers: list[Any] = []
-        self.sparse: list[Any] = []
-        self.at = "x"
+        self.nodes, self.initializers, self.sparse, self.at = list[Any](), list[Any](), list[Any](), "x"
 
     def finish(self, softmax: bool) -> bytes:
-        onnx, network = self.onnx, self.network
-        first = network.layers[0]
+        network, first, last, helper = self.network, self.network.layers[0], self.network.layers[-1], self.onnx.helper
         channels = isinstance(first, Conv | Pool) or (network.shape is not None and len(network.shape) > 1)
         given: list[int | str] = ["batch", *self._input_sizes(first)]
         if network.flat and channels:
-            self._reshape(list(network.input_shape))
+            self._constant("shape", np.array([-1, *network.input_shape], dtype=np.int64))
+            self._node("Reshape", "shaped", ["x", "shape"])
         for number, layer in enumerate(network.layers):
             spatial = isinstance(layer, Conv | Pool)
             if channels and not spatial:
                 self._node("Flatten", f"layer_{number}.flatten", [self.at], axis=1)
             channels = spatial
             self._layer(f"layer_{number}", layer)
-        if softmax and network.layers[-1].activation != "softmax":
+        if softmax and last.activation != "softmax":
             if channels:
                 raise ExportError("softmax needs a last layer that is linear, this one is not")
             self._node("Softmax", "softmax", [self.at], axis=1)
         self.nodes[-1].output[0] = "y"
-        kind = onnx.TensorProto.FLOAT
-        last = network.layers[-1]
         out: list[int | str] = ["batch", last.n_out] if isinstance(last, Layer) else ["batch", "channels"]
         if isinstance(last, Conv | Pool):
             out += ["out_height", "out_width"][2 - last.dimensions :]
-        graph = onnx.helper.make_graph(
-            self.nodes,
-            "wirebound",
-            [onnx.helper.make_tensor_value_info("x", kind, given)],
-            [onnx.helper.make_tensor_value_info("y", kind, out)],
-            initializer=self.initializers,
-            sparse_initializer=self.sparse,
-        )
-        opset = [onnx.helper.make_opsetid("", OPSET)]
-        made = onnx.helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="wirebound")
-        return _checked(onnx, made)
+        kind = self.onnx.TensorProto.FLOAT
+        x, y = (helper.make_tensor_value_info(name, kind, sizes) for name, sizes in (("x", given), ("y", out)))
+        tables = {"initializer": self.initializers, "sparse_initializer": self.sparse}
+        graph = helper.make_graph(self.nodes, "wirebound", [x], [y], **tables)
+        opset = [helper.make_opsetid("", OPSET)]
+        made = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="wirebound")
+        return _checked(self.onnx, made)
 
     def _input_sizes(self, first: Step) -> list[int | str]:
         network = self.network
@@ -123,10 +112,9 @@ class _Graph:
         self.at = name
         return name
 
-    def _reshape(self, shape: list[int]) -> None:
-        sizes = np.array([-1, *shape], dtype=np.int64)
-        self.initializers.append(self.onnx.numpy_helper.from_array(sizes, "shape"))
-        self._node("Reshape", "shaped", ["x", "shape"])
+    def _constant(self, name: str, value: Any) -> str:
+        self.initializers.append(self.onnx.numpy_helper.from_array(value, name))
+        return name
 
     def _layer(self, name: str, layer: Step) -> None:
         if isinstance(layer, Pool):
@@ -134,8 +122,7 @@ class _Graph:
         else:
             inputs = [self.at, self._weight(f"{name}.weight", layer)]
             if layer.bias is not None:
-                inputs.append(f"{name}.bias")
-                self.initializers.append(self.onnx.numpy_helper.from_array(layer.bias, inputs[-1]))
+                inputs.append(self._constant(f"{name}.bias", layer.bias))
             if isinstance(layer, Conv):
                 window = layer.window
                 self._node("Conv", f"{name}.conv", inputs, group=window.groups, **_window(layer.dimensions, window))
@@ -146,8 +133,7 @@ class _Graph:
     def _weight(self, name: str, layer: Layer) -> str:
         shape = layer.kernel_shape if isinstance(layer, Conv) else (layer.n_out, layer.n_in)
         if self.dense:
-            self.initializers.append(self.onnx.numpy_helper.from_array(layer.dense().reshape(shape), name))
-            return name
+            return self._constant(name, layer.dense().reshape(shape))
         # A sparse initialiser must have an entry: a layer without connections gets one of weight 0.
         rows, columns, weights = layer.rows, layer.columns, layer.weights
         if not len(layer):
@@ -169,18 +155,17 @@ class _Graph:
         self._node("MaxPool" if pool.kind == "max" else "AveragePool", f"{name}.pool", [self.at], **settings)
 
     def _activation(self, name: str, layer: Step) -> None:
-        given = self.at
-        made: list[str] = []
-        for number, (operator, inputs, attributes) in enumerate(ACTIVATIONS[layer.activation].onnx):
-            names = []
-            for place, item in enumerate(inputs):
-                if isinstance(item, float):
-                    names.append(f"{name}.{layer.activation}.{number}.{place}")
-                    self.initializers.append(self.onnx.numpy_helper.from_array(np.float32(item), names[-1]))
-                else:
-                    names.append(given if item == "y" else made[int(item[1:])])
-            settings = {key: float(layer.alpha) for key in attributes}
-            made.append(self._node(operator, f"{name}.{layer.activation}.{number}", names, **settings))
+        made = {"y": self.at}
+        for number, node in enumerate(filter(None, ACTIVATIONS[layer.activation].onnx.split("; "))):
+            operator, *inputs = node.split()
+            own, settings = f"{name}.{layer.activation}.{number}", {}
+            if inputs[-1] == "alpha":
+                settings[inputs.pop()] = float(layer.alpha)
+            names = [
+                made[item] if item in made else self._constant(f"{own}.{place}", np.float32(item))
+                for place, item in enumerate(inputs)
+            ]
+            made[f"${number}"] = self._node(operator, own, names, **settings)
 
 
 def _window(dimensions: int, window: Any) -> dict[str, Any]:
@@ -198,15 +183,12 @@ def _traced(onnx: Any, model: nn.Module, example: Tensor, softmax: bool, reason:
     twin = to_dense(model).eval()
     if softmax:
         twin = nn.Sequential(twin, nn.Softmax(-1))
-    axes = {"x": {0: "batch"}, "y": {0: "batch"}}
+    names = {"input_names": ["x"], "output_names": ["y"], "dynamic_axes": {"x": {0: "batch"}, "y": {0: "batch"}}}
     file = io.BytesIO()
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the exporter's age, and shapes that the check below settles
-            torch.onnx.export(
-                twin, (example,), cast(Any, file), input_names=["x"], output_names=["y"], dynamic_axes=axes,
-                opset_version=OPSET, dynamo=False,
-            )  # fmt: skip
+            torch.onnx.export(twin, (example,), cast(Any, file), opset_version=OPSET, dynamo=False, **cast(Any, names))
     except Exception as error:
         raise ExportError(f"{reason}; and torch cannot write this model as ONNX: {error}") from error
     return _checked(onnx, onnx.load_from_string(file.getvalue()))

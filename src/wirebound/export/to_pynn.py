@@ -7,6 +7,7 @@ PyNN gives a projection one receptor type, so each layer becomes two projections
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -18,11 +19,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from wirebound.export.errors import ExportError
-from wirebound.export.layers import Conv, Layer, Network, Pool
+from wirebound.export.layers import Conv, ExportError, Layer, Network, Pool
 from wirebound.export.network import read_network
-from wirebound.export.room import require_places
-from wirebound.export.write import folder_place, write_folder
+from wirebound.export.write import require_places, settle_place, write_folder
 
 RECEPTORS = ("excitatory", "inhibitory")
 LIST = "network.json"
@@ -47,21 +46,10 @@ def projections(
     conductance: bool = False,
     input_shape: Sequence[int] | None = None,
 ) -> list[Projection]:
-    """The connections of a chain of layers as PyNN wants them.
-
-    Args:
-        model: a chain of layers (``read_network``) without pooling; convolutions have each connection once for each
-            place of their output.
-        delay: of every connection, in ms.
-        gain: weight in PyNN's unit (nA, or µS) for a weight of 1.
-        conductance: synapses are conductance-based: weights of inhibitory connections are then positive, where
-            current-based synapses, the default, want them negative.
-        input_shape: of one example, without the batch, for models with convolutions.
-    """
-    if not 0 < delay < math.inf:
-        raise ExportError(f"delay (={delay}) must be > 0 ms and finite")
-    if not 0 < gain < math.inf:
-        raise ExportError(f"gain (={gain}) must be > 0 and finite")
+    """The connections of a chain of layers as PyNN wants them; the arguments are those of ``to_pynn``."""
+    for name, value, unit in (("delay", delay, " ms"), ("gain", gain, "")):
+        if not 0 < value < math.inf:
+            raise ExportError(f"{name} (={value}) must be > 0{unit} and finite")
     found = []
     for number, layer in enumerate(_unrolled(read_network(model, input_shape))):
         negative = np.signbit(layer.weights)  # of a newborn too: its weight is -0
@@ -93,8 +81,17 @@ def to_pynn(
     conductance: bool = False,
     input_shape: Sequence[int] | None = None,
 ) -> list[Projection]:
-    """Write the projections of a chain of layers into a folder, see ``projections``; what was written is returned."""
-    place = folder_place(folder)
+    """Write the projections of a chain of layers into a folder; what was written is returned.
+
+    Args:
+        model: a chain of layers (``read_network``) without pooling; a convolution is written place by place.
+        folder: where the files go.
+        delay: delay of connections in ms.
+        gain: weight in PyNN's unit, nA or µS, for a weight of 1.
+        conductance: conductance-based synapses, whose inhibitory weights are positive, not negative.
+        input_shape: of one example, without the batch, for models with convolutions.
+    """
+    place = settle_place(folder, folder=True)
     network = Network(tuple(_unrolled(read_network(model, input_shape))))
     written: list[Projection] = []
 
@@ -105,9 +102,9 @@ def to_pynn(
             with open(beside / name, "w", encoding="ascii") as file:
                 file.write('# columns = ["i", "j", "weight", "delay"]\n')
                 file.writelines(f"{i}\t{j}\t{weight!r}\t{wait!r}\n" for i, j, weight, wait in item.connections)
-            written.append(Projection(item.pre, item.post, item.receptor, item.connections, place / name))
-            described.append({"file": name, "pre": item.pre, "post": item.post, "receptor": item.receptor,
-                              "connections": len(item.connections)})  # fmt: skip
+            written.append(dataclasses.replace(item, file=place / name))
+            about = {"file": name, "pre": item.pre, "post": item.post, "receptor": item.receptor}
+            described.append({**about, "connections": len(item.connections)})
         layers = network.weighted
         text: dict[str, Any] = {
             "populations": network.sizes,
@@ -130,9 +127,9 @@ def read_projections(folder: str | os.PathLike[str]) -> list[Projection]:
     try:
         described = json.loads(_inside(place, LIST).read_text(encoding="utf-8"))
         return [_read_projection(place, item) for item in described["projections"]]
+    except ExportError:
+        raise
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        if isinstance(error, ExportError):
-            raise
         reason = f"{type(error).__name__}: {str(error)[:160]}"
         raise ExportError(f"{place} does not hold projections as to_pynn writes them ({reason})") from error
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from wirebound.export.layers import Conv, Layer, Network, Pool, Step
 from wirebound.export.network import read_network
-from wirebound.export.write import folder_place, write_folder
+from wirebound.export.write import settle_place, write_folder
 
 LIST = "network.json"
 
@@ -34,7 +34,7 @@ def to_scipy(
         folder: where the files go.
         input_shape: of one example, without the batch: ``network.json`` then has the size that each layer sees.
     """
-    place = folder_place(folder)
+    place = settle_place(folder, folder=True)
     network = read_network(model, input_shape)
     files: list[Path] = []
 
@@ -56,20 +56,12 @@ def to_scipy(
 
 def _save(path: Path, layer: Layer) -> None:
     matrix = layer.matrix()
-    bias = np.zeros(layer.n_out, dtype=np.float32) if layer.bias is None else layer.bias
     # The names are those of scipy.sparse.save_npz; what it does not know is ignored by load_npz.
-    np.savez_compressed(
-        path,
-        format=np.array("csr".encode("ascii")),
-        shape=np.array(matrix.shape),
-        data=matrix.data,
-        indices=matrix.indices,
-        indptr=matrix.indptr,
-        _is_array=np.array(True),
-        bias=bias,
-        activation=np.array(layer.activation),
-        alpha=np.array(layer.alpha, dtype=np.float32),
-    )
+    known = {"format": np.array(b"csr"), "shape": np.array(matrix.shape), "data": matrix.data}
+    known |= {"indices": matrix.indices, "indptr": matrix.indptr, "_is_array": np.array(True)}
+    bias = np.zeros(layer.n_out, dtype=np.float32) if layer.bias is None else layer.bias
+    alpha = np.array(layer.alpha, dtype=np.float32)
+    np.savez_compressed(path, **known, bias=bias, activation=np.array(layer.activation), alpha=alpha)
 
 
 def _described(layer: Step) -> dict[str, Any]:
@@ -80,13 +72,13 @@ def _described(layer: Step) -> dict[str, Any]:
         about |= {"shape": [layer.n_out, layer.n_in], "connections": len(layer)}
     if isinstance(layer, Conv | Pool):
         window, first = layer.window, 2 - layer.dimensions
-        pooling = isinstance(layer, Pool)
-        about["kind"] = f"{layer.kind}-pool{layer.dimensions}d" if isinstance(layer, Pool) else f"conv{layer.dimensions}d"
+        about["kind"] = f"{f'{layer.kind}-pool' if isinstance(layer, Pool) else 'conv'}{layer.dimensions}d"
         about["input_size"] = None if layer.size is None else layer.size[first:]
         if window is not None:  # of a pooling layer: the window is everything
             about |= {"kernel": window.kernel[first:], "stride": window.stride[first:],
                       "padding": [window.before[first:], window.after[first:]], "dilation": window.dilation[first:]}
-            about |= {} if pooling else {"groups": window.groups, "in_channels": window.in_channels}
+            if isinstance(layer, Conv):
+                about |= {"groups": window.groups, "in_channels": window.in_channels}
         if isinstance(layer, Pool) and layer.kind == "mean":
             about["count_padding"] = layer.count_padding
     return about

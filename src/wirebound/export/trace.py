@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from wirebound.export.errors import NotAChain
+from wirebound.export.layers import NotAChain
 from wirebound.nn.sparse_layer import SparseLayer
 from wirebound.nn.stack import SparseSequential
 
@@ -22,12 +22,9 @@ _POOL = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_in
 _MEAN = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 _FUNCTIONS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     "relu": (nn.ReLU, ("inplace",)),
-    "relu_": (nn.ReLU, ()),
     "relu6": (nn.ReLU6, ("inplace",)),
     "tanh": (nn.Tanh, ()),
-    "tanh_": (nn.Tanh, ()),
     "sigmoid": (nn.Sigmoid, ()),
-    "sigmoid_": (nn.Sigmoid, ()),
     "silu": (nn.SiLU, ("inplace",)),
     "gelu": (nn.GELU, ("approximate",)),
     "leaky_relu": (nn.LeakyReLU, ("negative_slope", "inplace")),
@@ -42,7 +39,7 @@ _FUNCTIONS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     "adaptive_avg_pool1d": (nn.AdaptiveAvgPool1d, ("output_size",)),
     "adaptive_avg_pool2d": (nn.AdaptiveAvgPool2d, ("output_size",)),
 }
-_DEFAULTS: dict[str, dict[str, Any]] = {"flatten": {"start_dim": 0, "end_dim": -1}}  # where function and module differ
+_FLATTEN = {"start_dim": 0, "end_dim": -1}  # where function and module differ
 _WITHOUT_EFFECT = {"inplace": (True, False), "_stacklevel": (3,), "dtype": (None,)}
 _NOTHING = ("contiguous", "clone", "detach", "float")
 
@@ -139,53 +136,47 @@ class _Walk:
     def _label(self, node: fx.Node) -> str:
         if node.op == "call_module":
             return _called(str(node.target), self.modules[str(node.target)])
-        return f"operation {str(getattr(node.target, '__name__', node.target))!r}"
+        return f"operation {_name(node)!r}"
 
     def _is_size(self, node: fx.Node) -> bool:
         """Whether a node is a shape, or a number that was taken from one."""
-        name, of = getattr(node.target, "__name__", node.target), node.all_input_nodes
-        asked = (node.op == "call_method" and name in ("size", "dim")) or (
-            name == "getattr" and node.args[1:] in (("shape",), ("ndim",))
-        )
-        if asked or (of and all(other in self.sizes for other in of)):
+        of, read = node.all_input_nodes, _name(node) == "getattr" and node.args[1:] in (("shape",), ("ndim",))
+        asked = node.op == "call_method" and _name(node) in ("size", "dim")
+        if asked or read or (of and all(other in self.sizes for other in of)):
             self.sizes.add(node)
             return True
         return False
 
     def _modules(self, node: fx.Node) -> list[nn.Module]:
-        if getattr(node.target, "__name__", node.target) == "mean" and node.op != "call_module":
-            return self._mean(node)
-        return [self._module(node)]
-
-    def _module(self, node: fx.Node) -> nn.Module:
         if node.op == "call_module":
             module = self.modules[str(node.target)]
             _refuse_hooks(str(node.target), module)
             if len(node.args) > 1 or node.kwargs:
                 raise NotAChain(f"{self._label(node)} must be called with one tensor and nothing else")
-            return module
-        name = str(getattr(node.target, "__name__", node.target))
+            return [module]
+        name = _name(node).rstrip("_")  # relu_ is relu
+        if name == "mean":
+            return self._mean(node)
         ours = node.op == "call_method" or str(getattr(node.target, "__module__", None)).split(".")[0] in ("torch", "None")
         if ours and name in ("view", "reshape"):
-            return self._reshape(node)
+            return [self._reshape(node)]
         if ours and name in _NOTHING:
-            return nn.Identity()
+            return []
         if ours and name in ("dropout", "dropout1d", "dropout2d", "alpha_dropout", "feature_alpha_dropout"):
             given = dict(zip(("p", "training"), node.args[1:], strict=False)) | dict(node.kwargs)
             if given.get("training", True):
                 raise NotAChain(f"operation {name!r} is always on: pass training=self.training, or use nn.Dropout")
-            return nn.Identity()
+            return []
         if not ours or name not in _FUNCTIONS:
             raise NotAChain(f"{self._label(node)} in forward() is not known here")
         kind, names = _FUNCTIONS[name]
-        settings = {**_DEFAULTS.get(name, {}), **dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
-        for name_, usual in _WITHOUT_EFFECT.items():
-            if name_ in settings and settings[name_] in usual:
-                del settings[name_]
+        usual: dict[str, Any] = _FLATTEN if name == "flatten" else {}
+        settings = {**usual, **dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
+        settings = {key: value for key, value in settings.items() if value not in _WITHOUT_EFFECT.get(key, ())}
         if any(isinstance(value, fx.Node) for value in settings.values()):
             raise NotAChain(f"the settings of operation {name!r} must be numbers, not computed from the input")
         try:
-            return kind(**settings)
+            return [kind(**settings)]
         except TypeError as error:
             raise NotAChain(f"operation {name!r} is called in a way that is not known here ({_short(error)})") from error
 
@@ -194,11 +185,9 @@ class _Walk:
         given = dict(zip(("dim", "keepdim"), node.args[1:], strict=False)) | dict(node.kwargs)
         dims: Any = given.get("dim", given.get("axis"))
         chosen = set(dims) if isinstance(dims, list | tuple) else {dims}
-        pools = {frozenset({2, 3}): nn.AdaptiveAvgPool2d(1), frozenset({2}): nn.AdaptiveAvgPool1d(1)}
-        pools |= {frozenset({-2, -1}): nn.AdaptiveAvgPool2d(1), frozenset({-1}): nn.AdaptiveAvgPool1d(1)}
-        pool = pools.get(frozenset(chosen))
-        if pool is None or set(given) - {"dim", "axis", "keepdim"}:
+        if chosen not in ({2, 3}, {-2, -1}, {2}, {-1}) or set(given) - {"dim", "axis", "keepdim"}:
             raise NotAChain(f"{self._label(node)} must be that of each channel, as x.mean((2, 3)) is")
+        pool = nn.AdaptiveAvgPool2d(1) if len(chosen) == 2 else nn.AdaptiveAvgPool1d(1)
         return [pool] if given.get("keepdim", False) else [pool, nn.Flatten()]
 
     def _reshape(self, node: fx.Node) -> nn.Module:
@@ -217,6 +206,10 @@ class _Walk:
 def _refuse_hooks(name: str, module: nn.Module) -> None:
     if module._forward_hooks or module._forward_pre_hooks:
         raise NotAChain(f"{_called(name, module)} has forward hooks, whose effect cannot be written: remove them first")
+
+
+def _name(node: fx.Node) -> str:
+    return str(getattr(node.target, "__name__", node.target))
 
 
 def _called(name: str, module: nn.Module) -> str:

@@ -27,14 +27,12 @@ def quality(probabilities: Tensor, labels: Tensor) -> Quality:
     _check(probabilities, labels)
     right = probabilities.argmax(1) == labels
     of_label = probabilities.gather(1, labels[:, None]).clamp(min=torch.finfo(probabilities.dtype).tiny)
-    return Quality(
-        float(right.double().mean()), float(-of_label.double().log().mean()), calibration_error(probabilities, labels)
-    )
+    accuracy, nll = float(right.double().mean()), float(-of_label.double().log().mean())
+    return Quality(accuracy, nll, calibration_error(probabilities, labels))
 
 
 def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = BINS) -> float:
-    """Σ over bins of equal width of (share of examples) · |accuracy − mean confidence|; confidence is the largest
-    probability (Naeini et al. 2015, Guo et al. 2017)."""
+    """Σ over bins of confidence of (share of examples) · |accuracy − mean confidence| (Guo et al. 2017)."""
     _check(probabilities, labels)
     confidence, predicted = probabilities.double().max(1)
     right = (predicted == labels).double()
@@ -77,9 +75,7 @@ def _logarithms(probabilities: Tensor) -> Tensor:
 
 def _check(probabilities: Tensor, labels: Tensor) -> None:
     if probabilities.dim() != 2 or labels.shape != probabilities.shape[:1] or not len(labels):
-        raise ValueError(
-            f"probabilities {tuple(probabilities.shape)} must be [examples, classes], with a label for each example, "
-            f"labels are {tuple(labels.shape)}"
-        )
+        shapes = f"probabilities {tuple(probabilities.shape)} and labels {tuple(labels.shape)}"
+        raise ValueError(f"{shapes} must be [examples, classes] and a label for each example")
     if not bool(((probabilities >= 0) & (probabilities <= 1 + 1e-5)).all()):
         raise ValueError("probabilities must be in [0, 1]: pass softmax outputs, not logits")
