@@ -12,9 +12,8 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 
+from wirebound.nn.perceptron import draw_weights, perceptron
 from wirebound.sklearn import DeepRClassifier, DeepRRegressor
-from wirebound_lab.run.config import TrainConfig
-from wirebound_lab.run.models import build_model
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +81,10 @@ def test_a_search_in_threads(digits):
 
 
 def test_dense_networks_do_not_draw_from_the_global_generator():
-    config = TrainConfig(method="dense", hidden=[200] * 6, bias=True, seed=3)
-    alone = build_model(config, 200, 10)
+    def make():
+        return draw_weights(perceptron([200] * 7 + [10], device="meta"), seed=3)
+
+    alone = make()
     done = threading.Event()
 
     def draw():
@@ -93,7 +94,7 @@ def test_dense_networks_do_not_draw_from_the_global_generator():
     other = threading.Thread(target=draw)
     other.start()
     try:
-        beside = [build_model(config, 200, 10) for _ in range(20)]
+        beside = [make() for _ in range(20)]
     finally:
         done.set()
         other.join()

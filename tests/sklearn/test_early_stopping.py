@@ -12,8 +12,8 @@ from sklearn.neural_network import MLPClassifier
 
 import wirebound as wb
 from wirebound.sklearn import DeepRClassifier, DeepRRegressor
-from wirebound.sklearn.early_stopping import EarlyStopping
 from wirebound.sklearn.examples import Examples, held_out
+from wirebound.sklearn.training import EarlyStopping
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_the_best_network_is_kept(noisy, engine, scope, monkeypatch):
 
     def watched(stopping):
         ends = note(stopping)
-        seen.append({name: value.clone() for name, value in stopping.method.model.state_dict().items()})
+        seen.append({name: value.clone() for name, value in stopping.parts[0].state_dict().items()})
         return ends
 
     monkeypatch.setattr(EarlyStopping, "after_epoch", watched)
@@ -67,7 +67,7 @@ def test_the_score_is_that_of_the_rows_held_out(noisy):
     found = DeepRClassifier((30,), budget=400, epochs=8, early_stopping=True, validation_fraction=0.2, random_state=0)
     found.fit(X, y)
     codes = np.searchsorted(found.classes_, y)
-    _, held = held_out(Examples(X, codes), 0.2, codes, found._settings.seed)
+    _, held = held_out(Examples(X, codes), 0.2, codes, found._settings["seed"])
     assert len(held) == 100
     assert found.score(held.X, found.classes_[held.y]) == found.best_validation_score_
     shares = np.bincount(held.y, minlength=10) / np.bincount(codes, minlength=10)
@@ -107,7 +107,7 @@ def test_other_methods(noisy, method):
     made = DeepRClassifier((20,), budget=300, method=method, epochs=25, n_iter_no_change=2, random_state=0)
     found = made.set_params(early_stopping=True).fit(X, y)
     codes = np.searchsorted(found.classes_, y)
-    _, held = held_out(Examples(X, codes), 0.1, codes, found._settings.seed)
+    _, held = held_out(Examples(X, codes), 0.1, codes, found._settings["seed"])
     assert found.score(held.X, found.classes_[held.y]) == found.best_validation_score_
     if method in ("fixed", "set", "rigl"):
         assert _checked(found) == 300
@@ -131,7 +131,7 @@ def test_regression_with_weights():
     weights = np.linspace(0, 1, len(y))
     found = DeepRRegressor((20,), budget=100, epochs=60, early_stopping=True, n_iter_no_change=3, random_state=0)
     found.fit(X, y, sample_weight=weights)
-    _, held = held_out(Examples(X[1:], y[1:], weights[1:]), 0.1, None, found._settings.seed)
+    _, held = held_out(Examples(X[1:], y[1:], weights[1:]), 0.1, None, found._settings["seed"])
     score = found.score(held.X, held.y, sample_weight=held.sample_weight)
     assert score == pytest.approx(found.best_validation_score_)
     assert score > 0.5
@@ -149,9 +149,9 @@ def test_without_it_there_are_no_scores(noisy):
     [
         ({"validation_fraction": 0.0}, 100, "validation_fraction (=0.0) must be in (0, 1)"),
         ({"validation_fraction": 1.0}, 100, "validation_fraction (=1.0) must be in (0, 1)"),
-        ({"n_iter_no_change": 0}, 100, "n_iter_no_change (=0) must be >= 1"),
+        ({"n_iter_no_change": 0}, 100, "n_iter_no_change (=0) must be a finite number >= 1"),
         ({"n_iter_no_change": 2.5}, 100, "n_iter_no_change (=2.5) must be a whole number"),
-        ({"tol": -0.1}, 100, "tol (=-0.1) must be >= 0"),
+        ({"tol": -0.1}, 100, "tol (=-0.1) must be a finite number >= 0"),
         ({"early_stopping": "yes"}, 100, "early_stopping (='yes') must be True or False"),
         ({"method": "pruning"}, 100, "early_stopping (=True) cannot be used with method (='pruning')"),
         ({}, 11, "early_stopping cannot hold out validation_fraction (=0.1) of the rows: The least populated class"),

@@ -15,6 +15,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 import wirebound as wb
 from wirebound.export import to_c
+from wirebound.methods import METHODS, Setting
 from wirebound.sklearn import DeepRClassifier, DeepRRegressor
 
 
@@ -158,6 +159,63 @@ def test_other_methods(digits, method, tmp_path):
         assert found.to_network().connections <= 400
     again = pickle.loads(pickle.dumps(found))
     np.testing.assert_array_equal(again.predict(test_x), found.predict(test_x))
+
+
+class Halves(wb.Fixed):
+    """A method of a user's own: a fixed wiring whose learning rate is a share of the optimiser's."""
+
+    name = "halves"
+    title = "Halves"
+    settings = (Setting("share", "float", 0.5, "share of the learning rate that is taken", least=0, most=1),)
+
+    def __init__(self, model, optimizer, *, share=0.5):
+        super().__init__(model, optimizer)
+        self.share = share
+
+    def step(self):
+        for group in self.optimizer.param_groups:
+            group["lr"] *= self.share
+        return super().step()
+
+
+def test_a_method_registered_elsewhere_and_its_settings(digits, monkeypatch):
+    train_x, _, train_y, _ = digits
+    monkeypatch.setitem(METHODS, "halves", Halves)
+
+    def fit(**settings):
+        made = DeepRClassifier(budget=300, epochs=1, method="halves", random_state=0, **settings)
+        return clone(made).fit(train_x[:200], train_y[:200])
+
+    plain, none = fit(), fit(method_settings={"share": np.float32(0)})
+    assert plain._method.share == 0.5
+    assert none._method.share == 0
+    assert _active(plain) == 300
+    untrained = fit(method_settings={"share": 0.0}, learning_rate=0.7)
+    np.testing.assert_array_equal(untrained.model_[0].wiring.theta.detach(), none.model_[0].wiring.theta.detach())
+    assert plain.loss_curve_ != none.loss_curve_
+    for wrong, message in (
+        ({"shares": 1}, r"method_settings names \['shares'\], halves has share"),
+        ({"share": 2.0}, r"share \(=2.0\) must be in \[0, 1\]"),
+        ({"share": "all"}, r"share \(='all'\) must be a number"),
+        (7, r"method_settings \(=7\) must be None or a dict"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit(method_settings=wrong)
+
+
+def test_defaults_are_those_of_the_declarations():
+    """All but the two that the docstring speaks of."""
+    declared = {setting.name: setting.default for setting in METHODS["deep-r"].settings}
+    given = {name: value for name, value in DeepRClassifier().get_params().items() if name in declared}
+    assert {name for name, value in given.items() if value != declared[name]} == {"l1", "temperature"}
+
+
+def test_settings_of_the_other_methods(digits):
+    train_x, _, train_y, _ = digits
+    made = DeepRClassifier(budget=300, epochs=1, method="set", method_settings={"fraction": 0.9, "replace_every": 2})
+    assert made.fit(train_x[:200], train_y[:200])._method.steps == 7
+    pruned = DeepRClassifier((10,), epochs=2, method="pruning", method_settings={"quality": 1.0}, random_state=0)
+    assert pruned.fit(train_x[:200], train_y[:200]).to_network().connections < 740
 
 
 def test_default_budget():

@@ -16,11 +16,11 @@ def _small(monkeypatch):
 
 @pytest.mark.parametrize("name", list(wide_tables.TABLES))
 def test_tables(name):
-    table = wide_tables.TABLES[name](0)
+    table = wide_tables.make_table(name, 0)
     assert table.train_x.shape[1] == table.test_x.shape[1] == 90
     assert len(table.train_x) <= 300
     assert set(table.train_y) == set(table.test_y)
-    again, other = wide_tables.TABLES[name](0), wide_tables.TABLES[name](1)
+    again, other = (wide_tables.make_table(name, seed) for seed in (0, 1))
     np.testing.assert_array_equal(again.train_x, table.train_x)
     assert again.informative == table.informative != other.informative
     perfect = np.zeros(90)

@@ -4,6 +4,11 @@
     DeepRClassifier(budget=500, random_state=0).fit(X, y).predict(X)
 """
 
+try:
+    import sklearn  # noqa: F401
+except ImportError as error:
+    raise ImportError("wirebound.sklearn needs scikit-learn: pip install 'wirebound[sklearn]'") from error
+
 from wirebound.sklearn.classifier import DeepRClassifier
 from wirebound.sklearn.regressor import DeepRRegressor
 

@@ -1,13 +1,26 @@
-"""``Examples``: what an estimator learns from, and how much each row counts."""
+"""``Examples``: what an estimator learns from, and how much each row counts, also by its class."""
 
 from __future__ import annotations
 
+import math
+import numbers
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import sklearn.utils.validation as validation
 from sklearn.model_selection import train_test_split
 from sklearn.utils.validation import _check_sample_weight
+
+
+def validate(estimator: Any, X: Any, **checks: Any) -> Any:
+    """X, or (X, y), checked as scikit-learn checks them; notes ``n_features_in_`` if ``reset``."""
+    if checks.get("y", X) is None:
+        raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
+    if hasattr(validation, "validate_data"):  # since 1.6
+        return validation.validate_data(estimator, X, **checks)
+    return estimator._validate_data(X, **checks)
 
 
 @dataclass(frozen=True)
@@ -71,10 +84,45 @@ def held_out(examples: Examples, fraction: float, classes: np.ndarray | None, se
     try:
         train, held = train_test_split(rows, test_size=fraction, random_state=seed % (1 << 32), stratify=classes)
     except ValueError as error:
-        raise ValueError(f"early_stopping cannot hold out validation_fraction (={fraction}) of the rows: {error}") from None
+        share = f"validation_fraction (={fraction})"
+        raise ValueError(f"early_stopping cannot hold out {share} of the rows: {error}") from None
     if len(held) < 2:
-        raise ValueError(
-            f"early_stopping must hold out at least 2 rows, validation_fraction (={fraction}) of {len(rows)} is "
-            f"{len(held)}: give a larger fraction or more rows"
-        )
+        found = f"validation_fraction (={fraction}) of {len(rows)} is {len(held)}"
+        raise ValueError(f"early_stopping must hold out at least 2 rows, {found}: give a larger fraction or more rows")
     return examples.rows(train), examples.rows(held)
+
+
+def class_factors(class_weight: Any, codes: np.ndarray, classes: list[Any], weights: np.ndarray | None) -> Any:
+    """The weight of each row's class, [rows], or of each label of it, [rows, labels]; None where all count the same.
+
+    ``codes`` are numbers of ``classes``, [rows] or [rows, labels]; ``weights``, how often each row counts, are for
+    ``"balanced"``. For several labels ``class_weight`` may be a list with one for each.
+    """
+    if class_weight is None:
+        return None
+    if codes.ndim == 1:
+        return _of_classes(class_weight, codes, classes, weights)[codes]
+    labels = codes.shape[1]
+    each = class_weight if isinstance(class_weight, list) else [class_weight] * labels
+    if len(each) != labels:
+        raise ValueError(f"class_weight (={class_weight!r}) must have one entry for each of {labels} labels")
+    return np.stack([_of_classes(each[i], codes[:, i], classes, weights)[codes[:, i]] for i in range(labels)], axis=1)
+
+
+def _of_classes(class_weight: Any, codes: np.ndarray, classes: list[Any], weights: np.ndarray | None) -> np.ndarray:
+    if class_weight is None:
+        return np.ones(len(classes))
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        counts = np.bincount(codes, weights, len(classes))
+        present = counts > 0
+        return np.divide(counts.sum() / present.sum(), counts, out=np.ones(len(classes)), where=present)
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(f"class_weight (={class_weight!r}) must be None, 'balanced', or a dict of class to weight")
+    missing = [name for name in classes if name not in class_weight]
+    unknown = [name for name in class_weight if name not in classes]
+    if missing and unknown:  # else a class that happens not to be in this part of the data
+        raise ValueError(f"class_weight names {unknown}, which are not among the classes, and leaves out {missing}")
+    for name, value in class_weight.items():
+        if not (isinstance(value, numbers.Real) and math.isfinite(value) and float(value) >= 0):
+            raise ValueError(f"class_weight of {name!r} (={value!r}) must be a finite number >= 0")
+    return np.array([float(class_weight.get(name, 1.0)) for name in classes])

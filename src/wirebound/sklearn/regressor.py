@@ -5,23 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch.nn.functional as F
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from wirebound.export.network import Network
-from wirebound.sklearn.base import DeepREstimator, as_tensor
-from wirebound.sklearn.compat import validate
-from wirebound.sklearn.examples import Examples, kept_rows
-from wirebound.sklearn.folding import fold_targets
+from wirebound.sklearn.base import DeepREstimator, as_tensor, documented, with_weights
+from wirebound.sklearn.examples import Examples, kept_rows, validate
+from wirebound.sklearn.training import Loss
 
 
 class DeepRRegressor(RegressorMixin, DeepREstimator):  # type: ignore[misc]
-    __doc__ = (
-        "Regressor by a network with a strict budget of connections, trained by deep rewiring.\n"
-        + (DeepREstimator.__doc__ or "").partition("\n")[2]
-    )
+    __doc__ = documented("Regressor by a network with a strict budget of connections, trained by deep rewiring.")
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> DeepRRegressor:
         """Train a new network.
@@ -30,7 +27,7 @@ class DeepRRegressor(RegressorMixin, DeepREstimator):  # type: ignore[misc]
         as if it were not there.
         """
         examples = self._examples(X, y, sample_weight, reset=True)
-        self._fit(examples, examples.y.shape[1], None)
+        self._fit(examples, examples.y.shape[1])
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> DeepRRegressor:
@@ -47,13 +44,13 @@ class DeepRRegressor(RegressorMixin, DeepREstimator):  # type: ignore[misc]
         return self
 
     def _examples(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Examples:
-        X, y = validate(self, X, y, reset=reset, dtype=np.float64, y_numeric=True, multi_output=True)
+        X, y = validate(self, X, y=y, reset=reset, dtype=np.float64, y_numeric=True, multi_output=True)
         self._one_target = y.ndim == 1
         return Examples(*kept_rows(X, y.reshape(len(y), -1).astype(np.float64), sample_weight))
 
     @property
-    def _loss(self) -> str:
-        return "mean-square"
+    def _loss(self) -> Loss:
+        return F.mse_loss
 
     def _targets(self, examples: Examples, *, new: bool) -> Tensor:
         if new:
@@ -71,7 +68,10 @@ class DeepRRegressor(RegressorMixin, DeepREstimator):  # type: ignore[misc]
         return y[:, 0] if self._one_target else y
 
     def to_network(self) -> Network:
-        return fold_targets(super().to_network(), self._target_scaler)
+        network, scaler = super().to_network(), self._target_scaler
+        last = network.weighted[-1]
+        bias = (0 if last.bias is None else last.bias) * scaler.scale_ + scaler.mean_
+        return Network((*network.layers[:-1], with_weights(last, last.weights * scaler.scale_[last.rows], bias)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
