@@ -99,3 +99,17 @@ def test_every_command_has_help(command, capsys):
         main([command, "--help"])
     assert ended.value.code == 0
     assert "usage" in capsys.readouterr().out
+
+
+def test_a_missing_package_is_one_line_that_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    monkeypatch.delitem(sys.modules, "wirebound_lab.cli.completion", raising=False)
+    assert main(["completion", "bash"]) == 2
+    assert capsys.readouterr().err == "wirebound: this command needs the package shtab: pip install 'wirebound[lab]'\n"
+
+
+def test_a_setting_of_another_task_is_refused(tmp_path, capsys):
+    assert main(["train", "--task", "cifar", "--connectivity", "0.1", "--bias", "--out", str(tmp_path / "x")]) == 2
+    assert "bias is no setting of task 'cifar'" in capsys.readouterr().err
+    assert main(["train", "--task", "cifar", "--connectivity", "0.1", "--init", "dense-fan-in", "--out", str(tmp_path / "x")]) == 2
+    assert "init (='dense-fan-in') must be one of tutorial, scaled" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from wirebound_lab.report import find_runs, write_report
 def test_a_figure_from_the_command_line(tmp_path, capsys):
     out = ["--out", str(tmp_path / "out")]
     assert main(["reproduce", "theory", "--quick", "--resume", *out]) == 2
-    assert "holds no run of theory at this scale to go on with" in capsys.readouterr().err
+    assert "holds no run of theory at this scale to resume" in capsys.readouterr().err
     assert main(["reproduce", "theory", "--quick", *out]) == 0
     printed = capsys.readouterr().out
     assert "2 runs, 0 of them finished before" in printed

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from wirebound.checkpoint.layout import DIGEST, DOCUMENT, METADATA, content_hash, pack_header
+from wirebound.checkpoint.container import DIGEST, DOCUMENT, METADATA, content_hash, pack_header
 
 NUMBERS = (0, 1, -1, 2, 7, 127, 128, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32, 2**48, 2**62, 2**63 - 1, 2**63, 2**64)
 TOKENS = (b"{", b"}", b"[", b"]", b'"', b",", b":", b"null", b"true", b"-", b"1e999", b"NaN", b"\\u0000", b"\xff", b"=", b"\n")

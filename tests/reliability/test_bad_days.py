@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import dataclasses
 import json
 import os
 import resource
@@ -23,8 +22,8 @@ from wirebound.engine.diagnose import where_not_finite
 from wirebound.engine.fused import FusedEngine
 from wirebound.engine.modules import DivergedError, ModuleEngine, data_order
 from wirebound_lab import data
-from wirebound_lab.data import mnist
 from wirebound_lab.data.locate import Place, search
+from wirebound_lab.data.mnist import Mnist
 from wirebound_lab.run import train
 from wirebound_lab.run.record import RunFolder, RunFolderError
 
@@ -157,7 +156,7 @@ def test_a_full_file_system(tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut", "changed"])
 def test_a_damaged_data_file(tmp_path, damage):
-    place = next((p for p in search(mnist, None) if isinstance(p, Place)), None)
+    place = next((p for p in search(Mnist(), None) if isinstance(p, Place)), None)
     if place is None:
         pytest.skip("MNIST is not here")
     folder = tmp_path / "mnist"
@@ -191,7 +190,7 @@ def _poisoned(monkeypatch, examples, value=float("nan")):
         kind = ModuleEngine if settings.engine == "module" else FusedEngine
         return kind(model, method, spoilt, digits.train_y)
 
-    monkeypatch.setattr("wirebound_lab.run.loop.choose_engine", engine)
+    monkeypatch.setattr("wirebound_lab.tasks.perceptron.choose_engine", engine)
 
 
 ENGINES = ["module", pytest.param("fused", marks=pytest.mark.skipif(not ops.native_available(), reason="no kernels"))]
@@ -238,7 +237,7 @@ def test_without_a_checkpoint_the_weights_before_are_kept(tmp_path, monkeypatch,
     digits = data.load("digits")
     spoilt = digits.inputs("train", flatten=True).clone()
     kind = ModuleEngine if engine == "module" else FusedEngine
-    monkeypatch.setattr("wirebound_lab.run.loop.choose_engine", lambda s, m, o, d: kind(m, o, spoilt, digits.train_y))
+    monkeypatch.setattr("wirebound_lab.tasks.perceptron.choose_engine", lambda s, m, o, d: kind(m, o, spoilt, digits.train_y))
     with pytest.raises(DivergedError, match=r"in step 61 .* kept in"):
         train(settings, tmp_path / "run", listener=spoil)
     _poisoned(monkeypatch, [])
@@ -255,7 +254,7 @@ def test_exploding_steps_are_skipped_or_end_the_run(tmp_path, engine, method):
         train(settings, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(DivergedError, match=r"10 steps in a row had to be skipped|finite"):
-        train(dataclasses.replace(settings, on_nan="skip"), tmp_path / "run")
+        train(settings.replace(on_nan="skip"), tmp_path / "run")
 
 
 def _method(seed=0):

@@ -5,7 +5,6 @@ A share of the inputs is sealed again after the mutation, so that what lies behi
 
 import contextlib
 import copy
-import dataclasses
 import gzip
 import io
 import json
@@ -34,20 +33,17 @@ from wirebound.engine.window import Tally
 from wirebound.methods import METHODS
 from wirebound_lab.data import DataError
 from wirebound_lab.data.audio import read_audio
-from wirebound_lab.data.content import read_members
-from wirebound_lab.data.idx import parse_idx, read_idx
+from wirebound_lab.data.content import File, parse_idx, read_file, read_members
 from wirebound_lab.data.phones_file import parse_phones
-from wirebound_lab.data.sources import File
 from wirebound_lab.data.timit import read_labels
 from wirebound_lab.report.page import render
 from wirebound_lab.report.records import read_records
 from wirebound_lab.report.runs import Run
-from wirebound_lab.run.config import ConfigError, make_config, read_settings
+from wirebound_lab.run.config import ConfigError, make_config, read_settings, settings_of
 from wirebound_lab.run.models import build_method, build_model, build_optimizer
 from wirebound_lab.run.observe import Observer
 from wirebound_lab.run.record import RunFolderError
-from wirebound_lab.run.resume import checkpoint_extra, load_checkpoint
-from wirebound_lab.run.run_state import RunState
+from wirebound_lab.run.resume import RunState, checkpoint_extra, load_checkpoint
 
 SECONDS_EACH = 10
 MEGABYTES = 150
@@ -65,6 +61,9 @@ class Target(ABC):
     def read(self, made: object) -> None: ...
 
 
+TASK = SimpleNamespace(per_epoch=29, state=dict, load_state=lambda stored: None)
+
+
 class CheckpointTarget(Target):
     """A checkpoint of a run, read as ``wirebound train --resume`` reads it."""
 
@@ -80,7 +79,7 @@ class CheckpointTarget(Target):
         state = RunState([1] * len(self.method.shapes), taken=4, window=Tally(1, 4, 2.0, 4, 1, 1, [0, 0]))
         observer = Observer(self.method)
         observer.look(0)
-        extra = checkpoint_extra(self.config, "fused", state, observer)
+        extra = checkpoint_extra(self.config, "fused", state, observer, TASK)
         wb.save(self.folder.checkpoint, method=self.method, extra=extra)
         self.good = self.folder.checkpoint.read_bytes()
         self.parts = Sealed(self.good)
@@ -103,7 +102,7 @@ class CheckpointTarget(Target):
         self.folder.checkpoint.write_bytes(made)
         try:
             observer = Observer(self.method)
-            load_checkpoint(self.folder, self.config, self.method, "fused", 29, observer)
+            load_checkpoint(self.folder, self.config, self.method, "fused", TASK, observer)
             observer.look(1)
         except self.errors:
             for wiring in wb.wirings(self.method.model):
@@ -246,7 +245,7 @@ class PackedIdxTarget(IdxTarget):
 
     def read(self, made):
         self.path.write_bytes(made)
-        assert read_idx(self.path, limit=1000).nbytes <= 1000
+        assert parse_idx(read_file(self.path, limit=1000), "f").nbytes <= 1000
 
 
 class ConfigTarget(Target):
@@ -266,7 +265,7 @@ class ConfigTarget(Target):
         self.path.write_bytes(made)
         found = make_config(read_settings(self.path))
         found.check()
-        assert {f.name for f in dataclasses.fields(found)} == set(self.settings)
+        assert set(found.as_dict()) == set(settings_of(found.task, found.method))
 
 
 class TomlTarget(ConfigTarget):

@@ -210,15 +210,15 @@ def test_what_cannot_be_fused_is_said():
     method = wb.DeepR(model, torch.optim.RMSprop(model.parameters(), lr=0.1))
     assert "RMSprop" in why_not_fused(model, method)
     model = _stack()
-    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = wb.DeepR(model, torch.optim.SGD(model.parameters(), lr=0.1))
     handle = model[1].register_forward_hook(lambda *a: None)
-    assert "hooks" in why_not_fused(model, wb.DeepR(model, sgd))
+    assert "hooks" in why_not_fused(model, method)
     handle.remove()
-    assert why_not_fused(model, wb.DeepR(model, sgd)) == ""
+    assert why_not_fused(model, method) == ""
     model[1] = nn.Dropout(0.5)
-    assert "Dropout" in why_not_fused(model, wb.DeepR(model, sgd))
+    assert "Dropout" in why_not_fused(model, method)
     with ops.use("reference"):
-        assert "native" in why_not_fused(model, wb.DeepR(model, sgd))
+        assert "native" in why_not_fused(model, method)
     with pytest.raises(ValueError, match="labels must be"):
         good = _stack()
         FusedEngine(good, wb.DeepR(good, torch.optim.SGD(good.parameters(), lr=0.1)), *(_digits()[0], _digits()[1] + 5))

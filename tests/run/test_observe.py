@@ -10,8 +10,9 @@ import torch
 
 from wirebound.checkpoint import CheckpointError
 from wirebound.wiring import LayerShape
-from wirebound_lab.run import TrainConfig, loop, train
+from wirebound_lab.run import TrainConfig, train
 from wirebound_lab.run.observe import BINS, Observer, age_bins, pool
+from wirebound_lab.tasks import perceptron
 
 METHODS = ["deep-r", "fixed", "soft-deep-r", "constant-rate", "l1-shrinkage", "pruning", "set", "rigl"]
 
@@ -107,9 +108,9 @@ def test_records_of_every_method(tmp_path, method, engine):
 def test_rows_and_columns_of_the_last_epoch(tmp_path):
     result = train(_config(), tmp_path / "run")
     record = _records(result.folder, "wiring")[-1]
-    for layer, module in zip(record["layers"], [m for m in result.model.modules() if hasattr(m, "part")], strict=True):
-        start, end = module.wiring.bounds[module.part : module.part + 2]
-        places = module.wiring.positions()[start:end] - module.wiring.geometry.position_start[module.part]
+    for layer, module in zip(record["layers"], [m for m in result.model.modules() if hasattr(m, "layer_id")], strict=True):
+        start, end = module.wiring.bounds[module.layer_id : module.layer_id + 2]
+        places = module.wiring.positions()[start:end] - module.wiring.geometry.position_start[module.layer_id]
         flat = torch.zeros(layer["shape"][0] * layer["shape"][1], dtype=torch.int64)  # column by column
         flat[places] = 1
         dense = flat.view(layer["shape"][1], layer["shape"][0]).t()
@@ -125,7 +126,7 @@ def test_deaths_step_by_step(tmp_path):
         if progress.accuracy is None:
             seen.append([set(places.tolist()) for places in method.layer_positions()])
 
-    real = loop.build_method
+    real = perceptron.build_method
 
     def building(*args):
         nonlocal method
@@ -135,7 +136,7 @@ def test_deaths_step_by_step(tmp_path):
 
     method = None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "build_method", building)
+        patch.setattr(perceptron, "build_method", building)
         result = train(_config(epochs=1, engine="module"), tmp_path / "run", listener=listener)
     windows = _records(result.folder, "window")
     assert len(windows) == len(seen) - 1

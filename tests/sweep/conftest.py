@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from wirebound_lab.cli.main import main
-from wirebound_lab.sweep import job
 
-FAKE = Path(__file__).resolve().parent / "fake_train.py"
+sys.path.append(str(Path(__file__).resolve().parent))  # for the processes that import it by name
 
 
 @pytest.fixture
 def fake_train(monkeypatch):
-    monkeypatch.setattr(job, "COMMAND", (sys.executable, str(FAKE)))
+    import fake_train
+
+    monkeypatch.setattr("wirebound_lab.cli.sweep.train_trial", fake_train.work)
+    return fake_train
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def test_several_machines_share_one_grid(fake_train, tmp_path):
     machines = [tmp_path / f"machine{n}" for n in range(2)]
 
     def work(out):
-        drive(_source(plan, out, storage), out, 2, lambda running: None)
+        drive(_source(plan, out, storage), out, 2, lambda running: None, fake_train.work)
 
     threads = [threading.Thread(target=work, args=(out,)) for out in machines]
     for thread in threads:

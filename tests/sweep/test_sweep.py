@@ -11,7 +11,7 @@ import time
 import pytest
 
 from wirebound_lab.cli.main import main
-from wirebound_lab.sweep import drive
+from wirebound_lab.run import processes
 
 GRID = ("--connectivity", 0.05, 0.1, "--method", "deep-r", "fixed", "--seed", 0, 1, 2)
 
@@ -61,17 +61,17 @@ def test_a_failed_trial_is_reported_and_does_not_stop_the_rest(sweep, capsys):
 
 
 def test_an_interrupted_sweep_goes_on(sweep, monkeypatch, capsys):
-    sleep = drive.time.sleep
+    wait = processes.wait
 
-    def interrupted(seconds):
+    def interrupted(sentinels, timeout):
         # A run that has its summary but not yet its name counts as interrupted; one that has its name has finished, even
         # if its process is interrupted on the way out.
         if sum(path.parent.suffix != ".partial" for path in sweep.out.glob("*/summary.json")) >= 3:
-            monkeypatch.setattr(drive.time, "sleep", sleep)
+            monkeypatch.setattr(processes, "wait", wait)
             raise KeyboardInterrupt
-        sleep(seconds)
+        return wait(sentinels, timeout)
 
-    monkeypatch.setattr(drive.time, "sleep", interrupted)
+    monkeypatch.setattr(processes, "wait", interrupted)
     arguments = ("--connectivity", 0.1, "--seed", 0, 1, 2, 3, "--set", "epochs=10,1000")
     code, found = sweep(*arguments)
     assert code == 130

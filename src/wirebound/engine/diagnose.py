@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -9,20 +11,23 @@ from wirebound.nn.sparse_layer import SparseLayer, wirings
 
 
 @torch.no_grad()
-def where_not_finite(model: nn.Module, x: Tensor) -> str:
+def where_not_finite(model: nn.Module, *inputs: Tensor) -> str:
     """The first place where something is not finite: the inputs, a layer's parameters, a layer's output, the loss."""
-    if not _finite(x):
+    if not all(map(_finite, inputs)):
         return "the inputs"
     broken = broken_parameter(model)
     if broken:
         return broken
     found: list[str] = []
-    handles = []
-    for name, module in model.named_modules():
-        if isinstance(module, SparseLayer) or not any(True for _ in module.children()):
-            handles.append(module.register_forward_hook(_watcher(name, found)))
+
+    def watch(name: str, module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor) and not _finite(output):
+            found.append(f"the output of layer {name!r}")
+
+    leaves = [(n, m) for n, m in model.named_modules() if isinstance(m, SparseLayer) or not any(True for _ in m.children())]
+    handles = [module.register_forward_hook(partial(watch, name)) for name, module in leaves]
     try:
-        model(x)
+        model(*inputs)
     finally:
         for handle in handles:
             handle.remove()
@@ -49,14 +54,6 @@ def broken_gradient(model: nn.Module) -> str:
         if parameter.grad is not None and not _finite(parameter.grad):
             return f"the gradient of {name!r}"
     return ""
-
-
-def _watcher(name: str, found: list[str]):  # type: ignore[no-untyped-def]
-    def watch(module: nn.Module, inputs: object, output: object) -> None:
-        if isinstance(output, Tensor) and not _finite(output):
-            found.append(f"the output of layer {name!r}")
-
-    return watch
 
 
 def _finite(tensor: Tensor) -> bool:

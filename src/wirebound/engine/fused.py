@@ -81,15 +81,9 @@ class FusedEngine:
             raise ValueError(f"targets must be float32 of shape [examples, {last.out_features}]")
 
     def epoch(
-        self,
-        order: Tensor,
-        lrs: Sequence[float],
-        batch_size: int,
-        window: int,
-        start: int = 0,
-        pause: Callable[[], bool] = never,
+        self, order: Tensor, lrs: Sequence[float], batch_size: int, window: int, start: int = 0, pause: Callable[[], bool] = never
     ) -> Iterator[StepWindow]:
-        """One pass over ``order`` in batches; see ``train.engine.Engine``.
+        """One pass over ``order`` in batches; see ``Engine``.
 
         The kernels choose how they sum at the start of each call, by what the wiring looks like then. So stretches end
         at places that follow from the settings alone, and ``pause`` has no say.
@@ -124,34 +118,16 @@ class FusedEngine:
         alive: list[Any] = [order.contiguous(), torch.tensor(lrs, dtype=torch.float64), torch.tensor(sizes)]
         rule = self._rule(group)
         layers = (structs.FusedLayer * len(self.stack))(*(self._layer(layer) for layer in self.stack))
-        nets = (structs.FusedWiring * len(self.wirings))(
-            *(self._wiring(number, lrs, alive) for number in range(len(self.wirings)))
-        )
+        nets = (structs.FusedWiring * len(self.wirings))(*(self._wiring(i, lrs, alive) for i in range(len(self.wirings))))
         labels = self.y.dtype == torch.int64
+        targets = {"labels": self.y.data_ptr()} if labels else {"targets": self.y.data_ptr(), "target_stride": self.y.stride(0)}
         run = structs.FusedRun(
-            steps=steps,
-            first_step=method.steps + 1,
-            n_layers=len(layers),
-            n_wirings=len(nets),
-            layers=ctypes.addressof(layers),
-            wirings=ctypes.addressof(nets),
-            rule=rule,
-            lr=alive[1].data_ptr(),
-            x=self.x.data_ptr(),
-            x_stride=self.x.stride(0),
-            x_is_bytes=self.x.dtype == torch.uint8,
-            loss_kind=_CROSS_ENTROPY if labels else _MEAN_SQUARE,
-            scale=self.scale,
-            shift=0.0,
-            labels=self.y.data_ptr() if labels else None,
-            targets=None if labels else self.y.data_ptr(),
-            target_stride=0 if labels else self.y.stride(0),
-            order=alive[0].data_ptr(),
-            batch=alive[2].data_ptr(),
-            loss=losses.data_ptr(),
-            born=born.data_ptr() if self.wirings else None,
-            born_stride=born.shape[1],
-        )
+            steps=steps, first_step=method.steps + 1, rule=rule, lr=alive[1].data_ptr(), order=alive[0].data_ptr(),
+            n_layers=len(layers), layers=ctypes.addressof(layers), n_wirings=len(nets), wirings=ctypes.addressof(nets),
+            x=self.x.data_ptr(), x_stride=self.x.stride(0), x_is_bytes=self.x.dtype == torch.uint8, scale=self.scale, shift=0.0,
+            loss_kind=_CROSS_ENTROPY if labels else _MEAN_SQUARE, **targets, batch=alive[2].data_ptr(), loss=losses.data_ptr(),
+            born=born.data_ptr() if self.wirings else None, born_stride=born.shape[1],
+        )  # fmt: skip
         status = ctypes.c_int32()
         native = library.load()
         assert native is not None
@@ -169,67 +145,39 @@ class FusedEngine:
         return window, status.value, float(losses[min(taken, steps - 1)])
 
     def _rule(self, group: dict[str, Any]) -> structs.Rule:
+        optimizer = self.method.optimizer
         if self.adapter.kind is RuleKind.SGD:
-            fresh = bool(group["momentum"]) and all(
-                self.method.optimizer.state[p].get("momentum_buffer") is None
-                for g in self.method.optimizer.param_groups
-                for p in g["params"]
-            )
-            return structs.Rule(
-                kind=RuleKind.SGD,
-                nesterov=group["nesterov"],
-                fresh=fresh,
-                maximize=group["maximize"],
-                momentum=group["momentum"],
-                dampening=group["dampening"],
-            )
-        beta1, beta2 = group["betas"]
-        return structs.Rule(
-            kind=RuleKind.ADAM,
-            decoupled=group.get("decoupled_weight_decay", isinstance(self.method.optimizer, torch.optim.AdamW)),
-            maximize=group["maximize"],
-            beta1=beta1,
-            beta2=beta2,
-            eps=group["eps"],
-        )
+            parameters = [p for g in optimizer.param_groups for p in g["params"]]
+            fresh = all(optimizer.state[p].get("momentum_buffer") is None for p in parameters)
+            own = {name: group[name] for name in ("nesterov", "maximize", "momentum", "dampening")}
+            return structs.Rule(kind=RuleKind.SGD, fresh=bool(group["momentum"]) and fresh, **own)
+        (beta1, beta2), decoupled = group["betas"], group.get("decoupled_weight_decay", isinstance(optimizer, torch.optim.AdamW))
+        own = {"beta1": beta1, "beta2": beta2, "eps": group["eps"], "maximize": group["maximize"]}
+        return structs.Rule(kind=RuleKind.ADAM, decoupled=decoupled, **own)
 
     def _state(self, parameter: Tensor) -> dict[str, Any]:
         """Addresses of torch's own state of a parameter, made as torch makes it if there is none."""
         group = next(g for g in self.method.optimizer.param_groups if any(p is parameter for p in g["params"]))
         state = self.adapter.made_state(parameter, group)
-        found: dict[str, Any] = {"weight_decay": group["weight_decay"]}
-        if self.adapter.kind is RuleKind.SGD:
-            if group["momentum"]:
-                found["moment1"] = state["momentum_buffer"].data_ptr()
-            return found
-        found["moment1"] = state["exp_avg"].data_ptr()
-        found["moment2"] = state["exp_avg_sq"].data_ptr()
-        if "max_exp_avg_sq" in state:
-            found["moment2_max"] = state["max_exp_avg_sq"].data_ptr()
-        return found
+        named = {"momentum_buffer": "moment1", "exp_avg": "moment1", "exp_avg_sq": "moment2", "max_exp_avg_sq": "moment2_max"}
+        found = {ours: state[name].data_ptr() for name, ours in named.items() if state.get(name) is not None}
+        return {"weight_decay": group["weight_decay"], **found}
 
     def _parameter(self, parameter: Tensor | None) -> structs.Parameter:
         if parameter is None:
             return structs.Parameter()
-        state = self.method.optimizer.state
-        found = self._state(parameter)
-        step = int(state[parameter]["step"]) if self.adapter.kind is RuleKind.ADAM else self.method.steps
+        found, state = self._state(parameter), self.method.optimizer.state[parameter]
+        step = int(state["step"]) if self.adapter.kind is RuleKind.ADAM else self.method.steps
         return structs.Parameter(data=parameter.data_ptr(), step=step, **found)
 
-    def _number(self, layer: SparseLinear) -> int:
-        return next(i for i, wiring in enumerate(self.wirings) if wiring is layer.wiring)
-
     def _layer(self, layer: StackLayer) -> structs.FusedLayer:
-        linear = layer.linear
+        linear, sparse = layer.linear, isinstance(layer.linear, SparseLinear)
+        wiring = next((i for i, w in enumerate(self.wirings) if sparse and w is linear.wiring), -1)
+        weight = self._parameter(None if sparse else linear.weight)
         return structs.FusedLayer(
-            n_in=linear.in_features,
-            n_out=linear.out_features,
-            activation=layer.activation,
-            wiring=self._number(linear) if isinstance(linear, SparseLinear) else -1,
-            part=linear.part if isinstance(linear, SparseLinear) else 0,
-            weight=self._parameter(None if isinstance(linear, SparseLinear) else linear.weight),
-            bias=self._parameter(linear.bias),
-        )
+            n_in=linear.in_features, n_out=linear.out_features, activation=layer.activation, wiring=wiring,
+            layer_id=linear.layer_id if isinstance(linear, SparseLinear) else 0, weight=weight, bias=self._parameter(linear.bias),
+        )  # fmt: skip
 
     def _wiring(self, number: int, lrs: list[float], alive: list[Any]) -> structs.FusedWiring:
         wiring = self.wirings[number]
@@ -240,13 +188,8 @@ class FusedEngine:
         if isinstance(self.method, DeepR):
             rates, stride = self._rates(number, lrs)
             alive.append(rates)
-            found |= {
-                "shrink": rates[0].data_ptr(),
-                "noise_std": rates[1].data_ptr(),
-                "drift_stride": stride,
-                "rewire_every": self.method.rewire_every,
-                "bound": 1,
-            }
+            found |= {"shrink": rates[0].data_ptr(), "noise_std": rates[1].data_ptr(), "drift_stride": stride}
+            found |= {"rewire_every": self.method.rewire_every, "bound": 1}
             shares = self.method.shares[number]
             if shares is not None:
                 c_shares = (ctypes.c_double * len(shares))(*shares)
@@ -255,18 +198,10 @@ class FusedEngine:
             if self.adapter.born:
                 found["born"] = self.adapter.born[number].data_ptr()
         return structs.FusedWiring(
-            budget=wiring.budget,
-            layers=len(wiring.layers),
-            n_in=ctypes.addressof(n_in),
-            n_out=ctypes.addressof(n_out),
-            colptr=wiring.colptr.data_ptr(),
-            packed_rows=wiring.packed_rows.data_ptr(),
-            theta=wiring.theta.data_ptr(),
-            clock=self._clock(number),
-            seed=wiring.seed,
-            index=wiring.index,
-            **found,
-        )
+            budget=wiring.budget, layers=len(wiring.layers), n_in=ctypes.addressof(n_in), n_out=ctypes.addressof(n_out),
+            colptr=wiring.colptr.data_ptr(), packed_rows=wiring.packed_rows.data_ptr(), theta=wiring.theta.data_ptr(),
+            clock=self._clock(number), seed=wiring.seed, index=wiring.index, **found,
+        )  # fmt: skip
 
     def _clock(self, number: int) -> int:
         """How often Adam has moved the θ of a wiring."""
@@ -282,14 +217,9 @@ class FusedEngine:
         constant = len(set(lrs)) == 1 and not any(
             schedule.changes_with_step(rate) for i in layers for rate in (method.l1[i], method.temperature[i])
         )
-        shrink, noise = [], []
-        for offset, lr in enumerate(lrs[:1] if constant else lrs):
-            step = method.steps + 1 + offset
-            for i in layers:
-                pull, push = pull_and_push(method.l1[i], method.temperature[i], step, lr)
-                shrink.append(pull)
-                noise.append(push)
-        return torch.tensor([shrink, noise], dtype=torch.float64), 0 if constant else len(layers)
+        steps = enumerate(lrs[:1] if constant else lrs, method.steps + 1)
+        pairs = [pull_and_push(method.l1[i], method.temperature[i], step, lr) for step, lr in steps for i in layers]
+        return torch.tensor(pairs, dtype=torch.float64).t().contiguous(), 0 if constant else len(layers)
 
     def _mark(self) -> None:
         """Note what the native call is about to do behind torch's back: an interrupt may follow on it at once."""

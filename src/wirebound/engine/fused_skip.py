@@ -8,20 +8,18 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from wirebound.engine.diagnose import broken_parameter, where_not_finite
-from wirebound.engine.modules import MOST_SKIPPED, DivergedError, count_active, diverged, skipped_too_often
-from wirebound.engine.window import Skip, StepWindow, join
+from wirebound.engine.modules import DivergedError, Engine, diverged, skip_step
+from wirebound.engine.window import StepWindow, join
 from wirebound.methods import Method
 
 FINE, LOSS_NOT_FINITE, THETA_NOT_FINITE = 0, 1, 2
 
 
-class Steps(Protocol):
+class Steps(Engine, Protocol):
     """The fused engine, as far as it is needed here."""
 
     model: nn.Module
     method: Method
-    on_nan: str
-    skips: int
 
     def steps(self, order: Tensor, lrs: list[float], batch_size: int) -> tuple[StepWindow, int, float]: ...
 
@@ -30,30 +28,30 @@ class Steps(Protocol):
 
 def take(engine: Steps, order: Tensor, lrs: list[float], batch_size: int) -> StepWindow:
     """One stretch of steps, in one native call unless a step has to be left out."""
+    model, method = engine.model, engine.method
     parts: list[StepWindow] = []
     at = 0
     while at < len(lrs):
-        before = _state(engine.method) if engine.on_nan == "skip" else None
+        before = _state(method) if engine.on_nan == "skip" else None
         rest = order[at * batch_size :]
         window, status, loss = engine.steps(rest, lrs[at:], batch_size)
         taken = window.step_to - window.step_from + 1
         if status == THETA_NOT_FINITE:
+            where = broken_parameter(model)
             if before is None:
                 raise DivergedError(
-                    f"a parameter is not finite after step {engine.method.steps}: the gradient or the learning rate is too "
-                    f"large; at fault: {broken_parameter(engine.model)}"
+                    f"a parameter is not finite after step {method.steps}: the gradient or the learning rate is too "
+                    f"large; at fault: {where}"
                 )
             # The update has spoilt the weights: go back, and take the steps before that one again.
-            where = broken_parameter(engine.model)
-            _restore(engine.method, before)
+            _restore(method, before)
             taken -= 1
             if taken:
                 window, _, _ = engine.steps(rest[: taken * batch_size], lrs[at : at + taken], batch_size)
         elif status == LOSS_NOT_FINITE:
-            bad = rest[taken * batch_size : (taken + 1) * batch_size]
-            where = where_not_finite(engine.model, engine.batch(bad))
+            where = where_not_finite(model, engine.batch(rest[taken * batch_size : (taken + 1) * batch_size]))
             if before is None:
-                error = diverged(engine.method.steps + 1, loss, lrs[at + taken], where)
+                error = diverged(method.steps + 1, loss, lrs[at + taken], where)
                 error.done = window if taken else None
                 raise error
         if taken:
@@ -62,7 +60,7 @@ def take(engine: Steps, order: Tensor, lrs: list[float], batch_size: int) -> Ste
         at += taken
         if status != FINE:
             try:
-                parts.append(_skip(engine, window, where))
+                parts.append(skip_step(engine, model, method, where))
             except DivergedError as error:
                 error.done = join(parts) if parts else None
                 raise
@@ -70,20 +68,8 @@ def take(engine: Steps, order: Tensor, lrs: list[float], batch_size: int) -> Ste
     return join(parts)
 
 
-def _skip(engine: Steps, window: StepWindow, where: str) -> StepWindow:
-    """A step that is not taken; it counts, because the order of data and random numbers go by its number."""
-    step = engine.method.steps + 1
-    engine.skips += 1
-    if engine.skips >= MOST_SKIPPED:
-        raise skipped_too_often(step, where)
-    engine.method.steps = step
-    active, none = count_active(engine.model, engine.method), [0] * len(window.newborns)
-    return StepWindow(step, step, 0.0, active, active, none, [], [Skip(step, where)])
-
-
 def _state(method: Method) -> tuple[Any, Any, Any]:
-    states = (method.model.state_dict(), method.optimizer.state_dict(), method.state_dict())
-    return copy.deepcopy(states)
+    return copy.deepcopy((method.model.state_dict(), method.optimizer.state_dict(), method.state_dict()))
 
 
 def _restore(method: Method, state: tuple[Any, Any, Any]) -> None:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wirebound.engine.diagnose import broken_gradient, broken_parameter, where_not_finite
-from wirebound.engine.window import Skip, StepWindow, mean
-from wirebound.methods import Method, StepInfo
+from wirebound.engine.window import Skip, StepWindow, join
+from wirebound.methods import Method
 from wirebound.nn.sparse_layer import wirings
-from wirebound.ops import philox, uses_native
+from wirebound.ops import backend_of, philox
 from wirebound.ops.philox import Stream
 from wirebound.wiring import WiringError
-
-__all__ = ["DivergedError", "Engine", "ModuleEngine", "StepWindow", "data_order", "diverged", "never"]
 
 MOST_SKIPPED = 10  # steps in a row: after that, something else is wrong
 
@@ -26,6 +25,13 @@ class DivergedError(ArithmeticError):
     """Numbers are no longer finite; the message says in which step and layer, and what to try."""
 
     done: StepWindow | None = None  # the steps before, which were taken and not reported yet
+
+
+class Batch(NamedTuple):
+    """The examples of a step."""
+
+    inputs: tuple[Tensor, ...]  # what the model is called with
+    y: Tensor
 
 
 def never() -> bool:
@@ -45,13 +51,7 @@ class Engine(Protocol):
     skips: int  # steps left out in a row
 
     def epoch(
-        self,
-        order: Tensor,
-        lrs: Sequence[float],
-        batch_size: int,
-        window: int,
-        start: int = 0,
-        pause: Callable[[], bool] = never,
+        self, order: Tensor, lrs: Sequence[float], batch_size: int, window: int, start: int = 0, pause: Callable[[], bool] = never
     ) -> Iterator[StepWindow]: ...
 
 
@@ -74,110 +74,103 @@ def diverged(step: int, loss: float, lr: float, where: str) -> DivergedError:
     )
 
 
-def skipped_too_often(step: int, where: str) -> DivergedError:
-    return DivergedError(
-        f"{MOST_SKIPPED} steps in a row had to be skipped, the last is step {step}, at fault: {where}; "
-        "try a lower learning rate"
-    )
-
-
-class _Open:
-    """A window while steps come in."""
-
-    def __init__(self, model: nn.Module, method: Method) -> None:
-        self.model, self.method = model, method
-        self.first = method.steps + 1
-        self.losses: list[float] = []
-        self.active: list[int] = []
-        self.newborns = [0] * len(method.shapes)
-        self.skipped: list[Skip] = []
-
-    def add(self, loss: float, info: StepInfo) -> None:
-        self.losses.append(loss)
-        self.active.append(info.active)
-        self.newborns = [a + b for a, b in zip(self.newborns, info.layer_rewired, strict=True)]
-
-    def close(self) -> StepWindow | None:
-        """The window, or None if there was no step."""
-        last = self.method.steps
-        if last < self.first:
-            return None
-        active = self.active or [count_active(self.model, self.method)]
-        least, most = min(active), max(active)
-        return StepWindow(self.first, last, mean(self.losses), least, most, self.newborns, self.losses, self.skipped)
+def skip_step(engine: Engine, model: nn.Module, method: Method, where: str) -> StepWindow:
+    """A step that is not taken. It counts all the same: order of data and random numbers go by its number."""
+    step = method.steps + 1
+    engine.skips += 1
+    if engine.skips >= MOST_SKIPPED:
+        raise DivergedError(
+            f"{MOST_SKIPPED} steps in a row had to be skipped, the last is step {step}, at fault: {where}; "
+            "try a lower learning rate"
+        )
+    method.steps = step
+    active = count_active(model, method)
+    return StepWindow(step, step, 0.0, active, active, [0] * len(method.shapes), [], [Skip(step, where)])
 
 
 class ModuleEngine:
-    """The training loop that a user would write, step by step."""
+    """The training loop that a user would write, step by step.
 
-    def __init__(self, model: nn.Module, method: Method, x: Tensor, y: Tensor) -> None:
+    Args:
+        model: the network.
+        method: how it is trained.
+        x: training inputs, [examples, ...], for ``epoch``.
+        y: what belongs to them.
+        loss: of outputs and ``y``; by default cross-entropy, or the mean square for ``y`` of real numbers.
+    """
+
+    def __init__(
+        self, model: nn.Module, method: Method, x: Tensor | None = None, y: Tensor | None = None,
+        loss: Callable[..., Tensor] | None = None,
+    ) -> None:  # fmt: skip
         self.model, self.method, self.x, self.y = model, method, x, y
-        self.loss = F.mse_loss if y.is_floating_point() else F.cross_entropy  # as in the fused path
-        native = uses_native(next(model.parameters()))
-        self.name = "module" if native else "reference"
-        self.on_nan = "stop"
-        self.skips = 0  # in a row
+        real = y is not None and y.is_floating_point()
+        self.loss: Callable[..., Tensor] = loss or (F.mse_loss if real else F.cross_entropy)  # as in the fused path
+        self.name = "reference" if backend_of(next(model.parameters())).name == "reference" else "module"
+        self.on_nan, self.skips = "stop", 0
+        self.after_backward: Callable[[], Any] = never  # between the gradient and the step
+        self.after_step: Callable[[], Any] = never
 
     def epoch(
-        self,
-        order: Tensor,
-        lrs: Sequence[float],
-        batch_size: int,
-        window: int,
-        start: int = 0,
-        pause: Callable[[], bool] = never,
+        self, order: Tensor, lrs: Sequence[float], batch_size: int, window: int, start: int = 0, pause: Callable[[], bool] = never
     ) -> Iterator[StepWindow]:
-        self.model.train()
-        now = _Open(self.model, self.method)
-        for number, batch in enumerate(order[start * batch_size :].split(batch_size), start):
-            for group in self.method.optimizer.param_groups:
-                group["lr"] = lrs[number]
-            loss, where = self._gradients(batch)
-            if where:
-                try:
-                    now.skipped.append(self._skip(loss, lrs[number], where))
-                except DivergedError as error:
-                    error.done = now.close()
-                    raise
-            else:
-                now.add(loss, self._step())
-            self.method.zero_grad()
-            if (number + 1) % window == 0 or number == len(lrs) - 1 or pause():
-                done = now.close()
-                assert done is not None
-                yield done
-                now = _Open(self.model, self.method)
+        """The steps of an epoch in which the examples come in this order; see ``Engine``."""
+        return self.steps(map(self.gather, order[start * batch_size :].split(batch_size)), lrs, window, start, pause)
 
-    def _step(self) -> StepInfo:
+    def gather(self, chosen: Tensor) -> Batch:
+        """The examples with these numbers."""
+        assert self.x is not None
+        assert self.y is not None
+        return Batch((self.x[chosen],), self.y[chosen])
+
+    def steps(
+        self, batches: Iterable[Batch], lrs: Sequence[float], window: int, start: int = 0, pause: Callable[[], bool] = never
+    ) -> Iterator[StepWindow]:
+        """A step for each batch of an epoch, from the one with number ``start`` on."""
+        self.model.train()
+        parts: list[StepWindow] = []
+        try:
+            for number, batch in enumerate(batches, start):
+                parts.append(self._step(batch, lrs[number]))
+                if (number + 1) % window == 0 or number == len(lrs) - 1 or pause():
+                    yield join(parts)
+                    parts = []
+        except DivergedError as error:
+            error.done = join(parts) if parts else None
+            raise
+
+    def _step(self, batch: Batch, lr: float) -> StepWindow:
+        """One training step, unless a number in it is not finite."""
+        for group in self.method.optimizer.param_groups:
+            group["lr"] = lr
+        loss, where = self._gradients(batch)
+        if where:
+            if self.on_nan != "skip":
+                raise diverged(self.method.steps + 1, loss, lr, where)
+            skipped = skip_step(self, self.model, self.method, where)
+            self.method.zero_grad()
+            return skipped
+        self.after_backward()
         try:
             info = self.method.step()
         except FloatingPointError as error:
             raise DivergedError(f"{error}; at fault: {broken_parameter(self.model)}") from error
+        self.method.zero_grad()
+        self.after_step()
         if info.budget is not None and info.active != info.budget:
             raise WiringError(f"{info.active} connections are active in step {info.step}, not K (={info.budget})")
         self.skips = 0
-        return info
+        return StepWindow(info.step, info.step, loss, info.active, info.active, list(info.layer_rewired), [loss])
 
-    def batch_loss(self, batch: Tensor) -> Tensor:
-        """What is minimised, for the examples with these numbers."""
-        return self.loss(self.model(self.x[batch]), self.y[batch])
-
-    def _gradients(self, batch: Tensor) -> tuple[float, str]:
+    def _gradients(self, batch: Batch) -> tuple[float, str]:
         """The loss of a batch, whose gradients are left in place, and what is not finite about it, if anything."""
         loss = self.batch_loss(batch)
         value = loss.item()
-        if not torch.isfinite(loss):
-            return value, where_not_finite(self.model, self.x[batch])
-        loss.backward()
+        if not math.isfinite(value):
+            return value, where_not_finite(self.model, *batch.inputs)
+        loss.backward()  # type: ignore[no-untyped-call]
         return value, broken_gradient(self.model) if self.on_nan == "skip" else ""
 
-    def _skip(self, loss: float, lr: float, where: str) -> Skip:
-        """Leave a step out. It counts as a step all the same: order of data and random numbers go by its number."""
-        step = self.method.steps + 1
-        if self.on_nan != "skip":
-            raise diverged(step, loss, lr, where)
-        self.skips += 1
-        if self.skips >= MOST_SKIPPED:
-            raise skipped_too_often(step, where)
-        self.method.steps = step
-        return Skip(step, where)
+    def batch_loss(self, batch: Batch) -> Tensor:
+        """What is minimised."""
+        return self.loss(self.model(*batch.inputs), batch.y)

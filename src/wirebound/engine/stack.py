@@ -10,9 +10,10 @@ from torch import nn, optim
 
 from wirebound import ops
 from wirebound.methods import DeepR, Dense, Fixed, Method
+from wirebound.nn.activations import KERNEL_NUMBERS
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.sparse_layer import wirings
-from wirebound.nn.stack import ACTIVATIONS, SparseSequential
+from wirebound.nn.stack import SparseSequential
 
 _HOOKS = (
     "_forward_hooks",
@@ -42,14 +43,14 @@ def read_stack(model: nn.Module) -> list[StackLayer] | str:
             layers.append(StackLayer(module, 0))  # type: ignore[arg-type]
         elif type(module) is nn.Flatten and not layers:
             continue
-        elif type(module) in ACTIVATIONS and layers and layers[-1].activation == 0:
-            layers[-1] = StackLayer(layers[-1].linear, ACTIVATIONS[type(module)])
+        elif type(module) in KERNEL_NUMBERS and layers and layers[-1].activation == 0:
+            layers[-1] = StackLayer(layers[-1].linear, KERNEL_NUMBERS[type(module)])
         else:
             return f"module {name!r} (={type(module).__name__}) is neither a linear layer nor a known activation after one"
     if not layers:
         return "the model has no linear layer"
     seen = {id(layer.linear) for layer in layers}
-    parts = {(id(s.wiring), s.part) for s in (layer.linear for layer in layers) if isinstance(s, SparseLinear)}
+    parts = {(id(s.wiring), s.layer_id) for s in (layer.linear for layer in layers) if isinstance(s, SparseLinear)}
     if len(seen) != len(layers) or len(parts) != sum(isinstance(x.linear, SparseLinear) for x in layers):
         return "two layers share their weights"
     return layers
@@ -60,7 +61,7 @@ def why_not_fused(model: nn.Module, method: Method) -> str:
     parameters = list(model.parameters())
     if any(not p.is_cpu or p.dtype != torch.float32 for p in parameters):
         return "parameters must be float32 on the CPU"
-    if not parameters or not ops.uses_native(parameters[0]):
+    if not parameters or not ops.backend_of(parameters[0]).has_fused_steps:
         return "the native kernels are not in use"
     if type(method) not in (DeepR, Fixed, Dense):
         return f"method (={type(method).__name__}) has no fused step"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -80,11 +80,6 @@ class Tally:
         return self.loss / self.counted if self.counted else None
 
     def as_record(self) -> dict[str, Any]:
-        return {
-            "step_from": self.step_from,
-            "step_to": self.step_to,
-            "loss": self.mean_loss,
-            "active_min": self.active_min,
-            "active_max": self.active_max,
-            "newborns": self.newborns,
-        }
+        record = asdict(self)
+        del record["counted"]
+        return {**record, "loss": self.mean_loss}

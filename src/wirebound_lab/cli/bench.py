@@ -5,40 +5,27 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from wirebound_lab.bench import machine, suite
 from wirebound_lab.bench.results import Section, Settings
 from wirebound_lab.bench.terminal import open_console, show, show_goals
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "bench",
-        help="measure speed and memory on this machine",
-        description="Measure speed and memory on this machine: dense torch, torch's CSR and wirebound in "
-        "turns, answers compared first, each goal beside what was reached.",
-        epilog="example: wirebound bench --quick --only linear,step --out results/bench",
+def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    parser.description = (
+        "Measure speed and memory on this machine: dense torch, torch's CSR and wirebound in turns, answers compared first, "
+        "each goal beside what was reached."
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="fewer samples, and the largest workloads left out"
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        metavar="S",
-        help="how long each contender is timed on each workload (default: 0.3, with --quick 0.05); more, and a bad "
-        "moment of the machine spoils less",
-    )
+    parser.epilog = "example: wirebound bench --quick --only linear,step --out results/bench"
+    parser.add_argument("--quick", action="store_true", help="fewer samples, and the largest workloads left out")
+    text = "how long each contender is timed on each workload (default: 0.3, with --quick 0.05)"
+    parser.add_argument("--seconds", type=float, metavar="S", help=text)
     names = ",".join(suite.SECTIONS)
     parser.add_argument("--only", metavar="NAMES", help=f"sections to measure, of {names} (default: all)")
-    parser.add_argument(
-        "--threads", type=int, default=1, metavar="N", help="threads of all contenders (default: 1)"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for bench.json, bench.md and bench.svg"
-    )
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of all contenders (default: 1)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for bench.json, bench.md and bench.svg")
     parser.set_defaults(run=run)
 
 

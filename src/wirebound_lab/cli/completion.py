@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import shtab
 
@@ -21,20 +20,15 @@ Print the completion script of a shell. To have it in every new shell:
 """
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "completion",
-        help="completion of this command for bash, zsh or fish",
-        description=_HOW,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog='example: eval "$(wirebound completion bash)"',
-    )
+def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    parser.description, parser.epilog = _HOW, 'example: eval "$(wirebound completion bash)"'
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    from wirebound_lab.cli.main import build_parser  # here, because main imports this file
+    from wirebound_lab.cli.main import build_parser
 
     print(script(build_parser(), options.shell))
     return 0

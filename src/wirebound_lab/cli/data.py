@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -11,14 +11,12 @@ from rich.table import Table
 from wirebound_lab import data as datasets
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "data",
-        help="list, fetch and verify data sets",
-        description="Data sets are looked for in WIREBOUND_DATA, then in the user cache, then fetched; every file is "
-        "checked by size and sha256.",
-        epilog="example: wirebound data fetch mnist",
+def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    parser.description = (
+        "Data sets are looked for in WIREBOUND_DATA, then in the user cache, then fetched; every file is checked by size "
+        "and sha256."
     )
+    parser.epilog = "example: wirebound data fetch mnist"
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="what data sets there are, and where they were found")
     listing.set_defaults(run=run_list)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from wirebound_lab.cli import train as train_command
 from wirebound_lab.cli.info import kernels
@@ -12,16 +12,12 @@ from wirebound_lab.data import DataUnavailable, load
 from wirebound_lab.report import write_report
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "demo",
-        help="train MNIST at 1 %% connectivity and write a report",
-        description="Train MNIST with 1 % of the connections and the paper's settings, and write a report of the run.",
-        epilog="example: wirebound demo --epochs 3",
-    )
+def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    parser.description = "Train MNIST with 1 %% of the connections and the paper's settings, and write a report of the run."
+    parser.epilog = "example: wirebound demo --epochs 3"
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="run folder (default: runs/demo)")
     parser.add_argument("--epochs", type=int, default=20, help="passes over the training data (default: 20)")
-    parser.set_defaults(run=run, command_parser=commands)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,9 +33,9 @@ def run(options: argparse.Namespace) -> int:
         *("train", "--data", data, "--connectivity", connectivity, "--epochs", str(options.epochs)),
         *("--out", str(options.out), "--overwrite"),
     ]
-    from wirebound_lab.cli.main import build_parser  # here, because main imports this file
+    from wirebound_lab.cli.main import build_parser
 
-    code = train_command.run(build_parser().parse_args(arguments))
+    code = train_command.run(build_parser(arguments).parse_args(arguments))
     page = write_report([options.out], options.out.with_name(options.out.name + ".html"))
     print(f"report: {page}  (open it in a browser)")
     return code

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import platform
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -17,12 +17,10 @@ from wirebound_lab import data as datasets
 from wirebound_lab.run.card import model_card
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "info",
-        help="what is installed, or what a run folder or a model's file holds",
-        description="Versions, the kernels and threads in use, and where each data set was found: what to look at first, "
-        "and what to put into a report of a fault. With a run folder or a model's file: its card.",
+def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    parser.description = (
+        "Versions, the kernels and threads in use, and where each data set was found: what to look at first, and what to "
+        "put into a report of a fault. With a run folder or a model's file: its card."
     )
     parser.add_argument("source", nargs="?", type=Path, metavar="RUN_OR_MODEL", help="a run folder, or a model's file")
     parser.set_defaults(run=run)

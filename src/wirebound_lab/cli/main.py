@@ -1,53 +1,60 @@
 """Finds the subcommand, and turns errors into one clear line, one of advice, and an exit code.
 
-Exit codes: 0 done, 1 the work failed, 2 the command line or a setting is wrong, 130 interrupted.
+Exit codes: 0 done, 1 the work failed, 2 the command line or a setting is wrong, 130 interrupted. A command's module is
+imported when it is called: help and reports need no torch.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import sys
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 
-from rich.console import Console
+from wirebound_lab.cli.advice import FAILURES, names_of, next_step
 
-from wirebound.distributed import RanksDifferError
-from wirebound.engine.modules import DivergedError
-from wirebound.version import __version__
-from wirebound.wiring import WiringError
-from wirebound_lab.cli import bench, completion, data, demo, export, info, refine, report, reproduce, sweep, train
-from wirebound_lab.cli.advice import next_step
-from wirebound_lab.data import DataError, DataUnavailable
-from wirebound_lab.report import ReportError
-from wirebound_lab.run.config import ConfigError
-from wirebound_lab.run.launch import RankFailedError
-from wirebound_lab.run.record import RunFolderError
+# Each has a module in this folder with ``add_arguments(parser, arguments)``.
+COMMANDS = {
+    "train": "train a network inside a budget of connections",
+    "sweep": "train over a grid of settings and seeds, or search",
+    "refine": "refine the allocation of a finished run by what it converged to",
+    "reproduce": "rerun figures of the paper",
+    "demo": "train MNIST at 1 %% connectivity and write a report",
+    "report": "make one HTML page of run folders and reproduced figures",
+    "export": "write a trained network for SciPy, ONNX, NIR, PyNN or C",
+    "bench": "measure speed and memory on this machine",
+    "data": "list, fetch and verify data sets",
+    "info": "what is installed, or what a run folder or a model's file holds",
+    "completion": "completion of this command for bash, zsh or fish",
+}
+_EXTRA = ("rich", "shtab", "sklearn", "PIL", "tomli", "optuna", "soundfile")  # what wirebound[lab] brings
 
-_WRONG_INPUT = (ConfigError, RunFolderError, ReportError, DataError)
-_FAILED = (DataUnavailable, DivergedError, RankFailedError, RanksDifferError, WiringError, OSError)
 
-
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The parser of a command line; without one, with the options of all commands."""
+    try:
+        installed = version("wirebound")
+    except PackageNotFoundError:
+        installed = "unknown"
     parser = argparse.ArgumentParser(
         prog="wirebound",
         description="Train neural networks inside a strict budget of connections, by deep rewiring (DEEP R).",
         epilog="`wirebound COMMAND --help` explains each. First steps: `wirebound demo`, then `wirebound train --data "
         "digits --connectivity 0.05 --out runs/first` and `wirebound report runs/first`.",
     )
-    parser.add_argument("--version", action="version", version=f"wirebound {__version__}")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    debug = {"action": "store_true", "help": "show the traceback of an error"}
+    parser.add_argument("--version", action="version", version=f"wirebound {installed}")
+    parser.add_argument("--debug", **debug)  # type: ignore[arg-type]
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (train, sweep, refine, reproduce, demo, report, export, bench, data, info, completion):
-        module.add_parser(commands)
-    _accept_debug(commands)
+    called = None if arguments is None else next((word for word in arguments if not word.startswith("-")), "")
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text)
+        if called in (None, name):
+            importlib.import_module(f"wirebound_lab.cli.{name}").add_arguments(command, arguments or ())
+            command.add_argument("--debug", default=argparse.SUPPRESS, **debug)  # type: ignore[arg-type]
     return parser
-
-
-def _accept_debug(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """--debug is as good after the command as before it."""
-    for parser in commands.choices.values():
-        parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error")
 
 
 class _Lines(logging.Handler):
@@ -65,24 +72,31 @@ def _show_lines() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = build_parser().parse_args(arguments)
-    _show_lines()
-    errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        options = build_parser(given).parse_args(given)
+        options.own_process = arguments is None
+        _show_lines()
         code: int = options.run(options)
         return code
-    except KeyboardInterrupt:
-        errors.print("wirebound: interrupted")
-        return 130
+    except KeyboardInterrupt as error:
+        print(f"wirebound: {error if str(error) else 'interrupted'}", file=sys.stderr)
+        return getattr(error, "code", 130)
     except BrokenPipeError:
         return 0
-    except (*_WRONG_INPUT, *_FAILED, ValueError) as error:
-        if options.debug:
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in _EXTRA or "--debug" in given:
             raise
-        errors.print(f"wirebound: {error}")
-        advice = next_step(error, options.command)
+        print(f"wirebound: this command needs the package {error.name}: pip install 'wirebound[lab]'", file=sys.stderr)
+        return 2
+    except Exception as error:
+        expected = isinstance(error, ValueError | OSError) or set(names_of(error)) & set(FAILURES)
+        if not expected or "--debug" in given:
+            raise
+        print(f"wirebound: {error}", file=sys.stderr)
+        advice = next_step(error, next((word for word in given if word in COMMANDS), ""))
         if advice is not None:
-            errors.print(f"next: {advice}")
+            print(f"next: {advice}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
 
 

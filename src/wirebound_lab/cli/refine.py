@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from wirebound_lab.run.refine import LAST, Round, markdown, refine
+from wirebound_lab.tables import plus_minus
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "refine",
-        help="refine the allocation of a finished run by what it converged to",
-        description="Train again with the connections of each layer that the last part of a run had, and report the "
-        "accuracy of each round. Round 0 is the run's own allocation, trained for the other seeds too.",
-        epilog="example: wirebound refine runs/x --rounds 2 --seeds 0 1 2 --out runs/refined",
+def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    parser.description = (
+        "Train again with the connections of each layer that the last part of a run had, and report the accuracy of each "
+        "round. Round 0 is the run's own allocation, trained for the other seeds too."
     )
+    parser.epilog = "example: wirebound refine runs/x --rounds 2 --seeds 0 1 2 --out runs/refined"
     parser.add_argument("folder", type=Path, metavar="RUN", help="folder of a finished run with a global budget")
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs, the table and refined.json")
     parser.add_argument("--rounds", type=int, default=1, help="refinements, one after another (default: 1)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of each round (default: 0 1 2)")
-    parser.add_argument(
-        "--last", type=float, default=LAST, help=f"share of a run's epochs that is averaged (default: {LAST})"
-    )
+    parser.add_argument("--last", type=float, default=LAST, help=f"share of a run's epochs that is averaged (default: {LAST})")
     parser.set_defaults(run=run)
 
 
@@ -35,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     def listener(number: int, one: Round) -> None:
         console.print(
             f"round {number}: {' + '.join(map(str, one.initial))} -> {' + '.join(f'{n:.0f}' for n in one.final)}, "
-            f"accuracy {100 * one.mean:.2f} ± {100 * one.spread:.2f} %"
+            f"accuracy {plus_minus(one.mean, one.spread, unit='%')}"
         )
 
     found = refine(

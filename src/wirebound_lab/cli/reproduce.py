@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
-from wirebound_lab.run.interrupt import Interrupted
+from wirebound_lab.data import DataError
+from wirebound_lab.paper.figure import Scale
+from wirebound_lab.paper.registry import FIGURES
+from wirebound_lab.paper.reproduce import check_numbers, check_something_there, find_figures, reproduce, write_results
+from wirebound_lab.report import find_sources, write_report
+from wirebound_lab.run.config import ConfigError
 
 _HOLDS = {True: "holds", False: "DOES NOT HOLD", None: "not decided"}
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "reproduce",
-        help="rerun figures of the paper",
-        description="Rerun figures of the paper. Each writes DIR/NAME/experiment.json, its runs are below DIR/runs; "
-        "DIR/RESULTS.md has the paper's claims beside what was found, and DIR/page.html shows all of it. Finished runs "
-        "are never repeated and interrupted ones go on: start the same command again.",
-        epilog="example: wirebound reproduce fig1a fig6 --jobs 2 --out runs/reproduce",
+def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    parser.description = (
+        "Rerun figures of the paper. Each writes DIR/NAME/experiment.json, its runs are below DIR/runs; DIR/RESULTS.md has "
+        "the paper's claims beside what was found, and DIR/page.html shows all of it. Finished runs are never repeated and "
+        "interrupted ones are resumed: start the same command again."
     )
+    parser.epilog = "example: wirebound reproduce fig1a fig6 --jobs 2 --out runs/reproduce"
     parser.add_argument("figures", nargs="*", metavar="NAME", help="figures; `--list` shows them")
     parser.add_argument("--all", action="store_true", help="all figures")
     parser.add_argument("--list", action="store_true", help="list figures, claims and rough costs, and stop")
@@ -37,20 +40,6 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    # Here, because the figures import half of the package.
-    from wirebound_lab.data import DataError
-    from wirebound_lab.paper.figure import Scale
-    from wirebound_lab.paper.registry import FIGURES
-    from wirebound_lab.paper.reproduce import (
-        check_numbers,
-        check_something_there,
-        find_figures,
-        reproduce,
-        write_results,
-    )
-    from wirebound_lab.report import find_sources, write_report
-    from wirebound_lab.run.config import ConfigError
-
     console = Console(soft_wrap=True, highlight=False, markup=False)
     scale = Scale.QUICK if options.quick else Scale.FULL if options.full else Scale.FITTED
     if options.list:
@@ -66,27 +55,23 @@ def run(options: argparse.Namespace) -> int:
     if options.resume:
         check_something_there(figures, scale, options.seeds, options.out)
     lacking: list[str] = []
-    try:
-        for figure in figures:
-            console.print(f"{figure.name}: {figure.title}")
-            try:
-                experiment = reproduce(
-                    figure, scale, options.seeds, options.out, options.jobs, console.print, finished=options.finished
-                )
-            except DataError as error:
-                if len(figures) == 1:
-                    raise
-                lacking.append(figure.name)  # the other figures may have other data
-                console.print(f"  not run: {error}")
-                continue
-            write_results(options.out, FIGURES)  # after each: a later figure may be interrupted
-            for found in experiment["findings"]:
-                console.print(f"  {_HOLDS[found['holds']]}: {found['claim']}")
-                console.print(f"    paper: {found['paper']}; ours: {found['ours']}", style="dim")
-            console.print(f"  written: {options.out / figure.name / 'experiment.json'}")
-    except Interrupted as error:
-        Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print(f"wirebound: {error}")
-        return error.code
+    for figure in figures:
+        console.print(f"{figure.name}: {figure.title}")
+        try:
+            experiment = reproduce(
+                figure, scale, options.seeds, options.out, options.jobs, console.print, finished=options.finished
+            )
+        except DataError as error:
+            if len(figures) == 1:
+                raise
+            lacking.append(figure.name)  # the other figures may have other data
+            console.print(f"  not run: {error}")
+            continue
+        write_results(options.out, FIGURES)  # after each: a later figure may be interrupted
+        for found in experiment["findings"]:
+            console.print(f"  {_HOLDS[found['holds']]}: {found['claim']}")
+            console.print(f"    paper: {found['paper']}; ours: {found['ours']}", style="dim")
+        console.print(f"  written: {options.out / figure.name / 'experiment.json'}")
     if len(lacking) == len(figures):
         raise DataError(f"none of {', '.join(lacking)} could be run: see above which data each lacks")
     console.print(f"claims and findings: {options.out / 'RESULTS.md'}")

@@ -4,57 +4,58 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from wirebound_lab.cli.main import main
+from wirebound_lab.cli.settings import add_common, parse_given
 from wirebound_lab.run.config import ConfigError
-from wirebound_lab.run.presets import PRESETS, preset
-from wirebound_lab.sweep.drive import drive
-from wirebound_lab.sweep.local import LocalSource
+from wirebound_lab.run.presets import preset
+from wirebound_lab.sweep.drive import LocalSource, drive
 from wirebound_lab.sweep.outcome import FAILED, FINISHED, INTERRUPTED, RUNNING, group, write_sweep
-from wirebound_lab.sweep.plan import Plan, make_plan
-from wirebound_lab.sweep.space import check_search
+from wirebound_lab.sweep.plan import Plan, check_search, make_plan
 from wirebound_lab.sweep.study import StudySource, open_study
 from wirebound_lab.sweep.values import parse_range, parse_values, show
+from wirebound_lab.tables import plus_minus
 
-_LISTED: tuple[tuple[str, Any, str], ...] = (
-    ("data", str, "data sets"),
-    ("method", str, "training methods"),
-    ("connectivity", float, "shares of the possible connections, each in (0, 1]"),
-    ("budget", int, "numbers of connections, instead of connectivity"),
-    ("epochs", int, "passes over the training data"),
-    ("validation", int, "examples of the training data to hold out and report on"),
-    ("seed", int, "seeds; the table gives mean and spread over them"),
-)
+_LISTED = {
+    "task": "what is trained",
+    "data": "data sets",
+    "method": "training methods",
+    "connectivity": "shares of the possible connections, each in (0, 1]",
+    "budget": "numbers of connections, instead of connectivity",
+    "epochs": "passes over the training data",
+    "validation": "examples of the training data to hold out and report on",
+    "seed": "seeds; the table gives mean and spread over them",
+}
 
 
-def add_parser(commands: Any) -> None:
-    parser = commands.add_parser(
-        "sweep",
-        help="train over a grid of settings and seeds, or search",
-        description="Train every combination of the given values, each as a process of this machine with a run folder "
-        "of its own. Started again, it goes on where it was: finished runs are not repeated. With --storage, several "
-        "machines share one sweep. With --range, Optuna proposes the trials.",
-        epilog="example: wirebound sweep --connectivity 0.005 0.01 --method deep-r fixed --seed 0 1 2 "
-        "--set lr=0.05,0.5 --out runs/grid",
+def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    parser.description = (
+        "Train every combination of the given values, each as a process of this machine with a run folder of its own. "
+        "Started again, it resumes: finished runs are not repeated. With --storage, several machines share one sweep. With "
+        "--range, Optuna proposes the trials."
+    )
+    parser.epilog = (
+        "example: wirebound sweep --connectivity 0.005 0.01 --method deep-r fixed --seed 0 1 2 --set lr=0.05,0.5 --out runs/grid"
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for the run folders and sweep.json")
     parser.add_argument("--jobs", type=int, default=None, help="runs at a time (default: processors of this machine)")
     parser.add_argument("--config", type=Path, help="TOML or JSON file with the tables settings, grid and search")
-    parser.add_argument("--preset", choices=sorted(PRESETS), default="paper", help="settings to start from (default: paper)")
-    for name, kind, text in _LISTED:
-        parser.add_argument(f"--{name}", type=kind, nargs="+", metavar="VALUE", help=text)
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=V1[,V2...]",
-        help="values of any setting of `wirebound train`; lists as [300,100]",
-    )
-    parser.add_argument(
-        "--range", action="append", default=[], metavar="NAME=LOW:HIGH[:log]", help="search this setting with Optuna"
-    )
+    add_common(parser, arguments)
+    for name, text in _LISTED.items():
+        parser.add_argument(f"--{name}", nargs="+", metavar="VALUE", help=text)
+    text = "values of any setting of `wirebound train`; lists as [300,100]"
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=V1[,V2...]", help=text)
+    text = "search this setting with Optuna"
+    parser.add_argument("--range", action="append", default=[], metavar="NAME=LOW:HIGH[:log]", help=text)
     parser.add_argument("--trials", type=int, default=20, help="trials of a search in all (default: 20)")
     parser.add_argument("--storage", help="Optuna storage shared by machines: a file path, or a database address")
     parser.add_argument("--study", help="name of the study in the storage (default: name of --out)")
@@ -64,16 +65,21 @@ def add_parser(commands: Any) -> None:
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
-    grid: dict[str, list[Any]] = {name: values for name, _, _ in _LISTED if (values := getattr(options, name))}
-    for name, values in map(parse_values, options.set):
-        grid[name] = values
-    return make_plan(preset(options.preset), options.config, grid, dict(map(parse_range, options.range)))
+    given: dict[str, list[str]] = {name: values for name in _LISTED if (values := getattr(options, name))}
+    chosen: dict[str, str] = {name: given[name][0] for name in ("task", "method") if name in given}
+    grid = {name: [parse_given({name: value}, chosen)[name] for value in values] for name, values in given.items()}
+    grid |= dict(map(parse_values, options.set))
+    common = {**preset(options.preset), **({"imports": options.imports} if hasattr(options, "imports") else {})}
+    return make_plan(common, options.config, grid, dict(map(parse_range, options.range)))
 
 
 def run(options: argparse.Namespace) -> int:
     plan = plan_of(options)
     console = Console(quiet=options.quiet, soft_wrap=True, highlight=False)
-    jobs = _jobs(options.jobs)
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jobs = processors if options.jobs is None else options.jobs
+    if jobs < 1:
+        raise ConfigError(f"jobs (={jobs}) must be >= 1")
     if options.list:
         for trial in plan.trials():
             console.print(trial.name, markup=False)
@@ -102,10 +108,16 @@ def run(options: argparse.Namespace) -> int:
                 ended = sum(outcome.state != RUNNING for outcome in source.outcomes.values())
                 bar.update(task, completed=ended, now=", ".join(running[:3]))
 
-            drive(source, options.out, jobs, listener)
+            drive(source, options.out, jobs, listener, train_trial)
     finally:
         note(source)
     return show_end(console, plan, source, options.out)
+
+
+def train_trial(arguments: list[str]) -> int:
+    """In a process of its own: ``wirebound train`` on one thread."""
+    torch.set_num_threads(1)
+    return main(["train", *arguments])
 
 
 def make_source(options: argparse.Namespace, plan: Plan, note: Any) -> LocalSource | StudySource:
@@ -119,14 +131,6 @@ def make_source(options: argparse.Namespace, plan: Plan, note: Any) -> LocalSour
     return StudySource(plan, options.out, study, options.trials if plan.search else None, note, storage)
 
 
-def _jobs(given: int | None) -> int:
-    if given is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if given < 1:
-        raise ConfigError(f"jobs (={given}) must be >= 1")
-    return given
-
-
 def show_end(console: Console, plan: Plan, source: LocalSource | StudySource, out: Path) -> int:
     """The table over seeds, what failed and why, and the exit code."""
     groups = group(plan, source.trials, source.outcomes)
@@ -136,22 +140,18 @@ def show_end(console: Console, plan: Plan, source: LocalSource | StudySource, ou
     parts = {o.evaluated_on for o in source.outcomes.values() if o.state == FINISHED}
     table = Table(*names, f"{'/'.join(sorted(filter(None, parts))) or 'test'} accuracy, %", "seeds", "seconds", box=None)
     for found in groups:
-        spread = "" if found.spread is None else f" ± {100 * found.spread:.2f}"
         values = [show(found.settings[name]) for name in names]
-        table.add_row(*values, f"{100 * found.mean:.2f}{spread}", str(len(found.seeds)), f"{found.seconds:.1f}")
+        accuracy = plus_minus(found.mean, found.spread, unit="%").removesuffix(" %")
+        table.add_row(*values, accuracy, str(len(found.seeds)), f"{found.seconds:.1f}")
     console.print(table)
     if any(g.spread is not None for g in groups):
         console.print("± is the sample standard deviation over seeds", style="dim")
     elsewhere = sum(outcome.state == RUNNING for outcome in source.outcomes.values())
     if elsewhere:
         console.print(f"{elsewhere} still running elsewhere; start this again later for the whole table")
-    failed = [
-        (trial.name, outcome.error or "interrupted; start the sweep again to go on")
-        for trial in source.trials
-        if (outcome := source.outcomes.get(trial.key)) and outcome.state in (FAILED, INTERRUPTED)
-    ]
-    errors = Console(stderr=True, soft_wrap=True, highlight=False)
-    for name, error in failed:
-        errors.print(f"failed: {name}: {error}", markup=False)
+    ends = [(trial.name, source.outcomes.get(trial.key)) for trial in source.trials]
+    failed = [(name, end) for name, end in ends if end is not None and end.state in (FAILED, INTERRUPTED)]
+    for name, end in failed:
+        print(f"failed: {name}: {end.error or 'interrupted; start the sweep again to resume'}", file=sys.stderr)
     console.print(f"written: {out / 'sweep.json'}", markup=False)
     return 1 if failed else 0

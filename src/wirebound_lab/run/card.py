@@ -10,7 +10,7 @@ from torch import nn
 
 from wirebound.checkpoint import CheckpointError, load
 from wirebound.checkpoint.container import Container
-from wirebound.checkpoint.stack_state import holds_stack
+from wirebound.checkpoint.save_load import holds_stack
 from wirebound.ledger import ledger
 from wirebound.nn.sparse_layer import sparse_layers, wirings
 from wirebound_lab.run.config import TrainConfig
@@ -37,8 +37,8 @@ def _file_card(path: Path) -> list[tuple[str, str]]:
     found = load(path)
     lines = [("holds", ", ".join(found.sections) or "nothing")]
     with Container(path) as file:
-        model = file.document.get("model")
-        described = model.get("wirings") if isinstance(model, dict) else []
+        model = file.document.get("model", {})
+        described = model.get("wirings", []) if isinstance(model, dict) else []
         if not isinstance(described, list):
             raise CheckpointError(f"{path} cannot be read: its wirings must be a list")
         for item in described:
@@ -50,28 +50,31 @@ def _file_card(path: Path) -> list[tuple[str, str]]:
 
 def _wiring(item: Any, file: Container) -> list[tuple[str, str]]:
     """One wiring of a file, as the file describes it."""
-    found: Any = item if isinstance(item, dict) else {}
-    layers, budget, name = found.get("layers"), found.get("budget"), found.get("name")
-    known = isinstance(layers, list) and is_count(budget) and isinstance(name, str)
-    if not known or not all(map(_is_described, layers)):
-        raise CheckpointError(f"{file.path} cannot be read: a wiring must have a name, a budget, and layers of two sizes")
-    colptr = file.tensor(f"{name}.colptr")
+    match item:
+        case {"name": str(name), "budget": int(budget), "layers": [*layers]} if all(map(_is_described, layers)):
+            colptr = file.tensor(f"{name}.colptr")
+        case _:
+            raise CheckpointError(f"{file.path} cannot be read: a wiring must have a name, a budget, and layers of two sizes")
     if colptr.dtype is not torch.int64 or colptr.shape != (sum(n_in for _, _, n_in in layers) + 1,):
         raise CheckpointError(f"{file.path} cannot be read: the columns of wiring {name[:40]!r} must be those of its layers")
     lines = [("budget", f"{budget:,} connections of {sum(n_out * n_in for _, n_out, n_in in layers):,} possible")]
     first = 0
     for layer, n_out, n_in in layers:
-        active = int(colptr[first + n_in] - colptr[first])
-        share = _percent(active, n_out * n_in)
-        lines.append((f"layer {layer}", f"{n_in} → {n_out}: {active:,} of {n_out * n_in:,} ({share})"))
+        lines.append(_layer(layer, n_in, n_out, int(colptr[first + n_in] - colptr[first])))
         first += n_in
     return lines
 
 
 def _is_described(layer: Any) -> bool:
-    if not isinstance(layer, list) or len(layer) != 3 or not isinstance(layer[0], str):
-        return False
-    return all(is_count(size) and size > 0 for size in layer[1:])
+    match layer:
+        case [str(), n_out, n_in]:
+            return is_count(n_out) and is_count(n_in) and n_out > 0 and n_in > 0
+    return False
+
+
+def _layer(name: str, n_in: int, n_out: int, active: int) -> tuple[str, str]:
+    share = _percent(active, n_out * n_in)
+    return f"layer {name}", f"{n_in} → {n_out}: {active:,} of {n_out * n_in:,} ({share})"
 
 
 def _network(model: nn.Module) -> list[tuple[str, str]]:
@@ -84,33 +87,25 @@ def _network(model: nn.Module) -> list[tuple[str, str]]:
     budget, possible = sum(w.budget for w in found), sum(w.possible for w in found)
     kind = "one for the network" if len(found) == 1 else f"{len(found)} budgets, one for each wiring"
     lines.append(("budget", f"{budget:,} connections of {possible:,} possible ({_percent(budget, possible)}), {kind}"))
-    for name, layer in sparse_layers(model):
-        shape = layer.wiring.layers[layer.part]
-        share = _percent(layer.active, shape.possible)
-        lines.append((f"layer {name}", f"{shape.n_in} → {shape.n_out}: {layer.active:,} of {shape.possible:,} ({share})"))
-    return lines
+    shapes = [(name, layer.wiring.layers[layer.layer_id], layer.active) for name, layer in sparse_layers(model)]
+    return [*lines, *(_layer(name, shape.n_in, shape.n_out, active) for name, shape, active in shapes)]
 
 
 def _shape(model: nn.Module) -> str:
-    parts = [module for module in model.modules() if not any(True for _ in module.children())]
-    names = [type(part).__name__ for part in parts]
+    names = {type(module).__name__ for module in model.modules() if not list(module.children())}
     linear = [m for m in model.modules() if hasattr(m, "in_features") and hasattr(m, "out_features")]
     sizes = "-".join(str(n) for n in [linear[0].in_features, *(m.out_features for m in linear)]) if linear else ""
-    between = sorted({name for name in names if name not in ("SparseLinear", "Linear", "Wiring")})
+    between = sorted(names - {"SparseLinear", "Linear", "Wiring"})
     return f"{sizes} ({', '.join(between)})" if between else sizes
 
 
 def _training(source: Source) -> list[tuple[str, str]]:
-    config: TrainConfig | None = source.config
+    config, default = source.config, TrainConfig()
     if config is None:
         return [("training", "not recorded in this file")]
-    default = TrainConfig()
-    other = {
-        name: value
-        for name, value in config.as_dict().items()
-        if name not in _ELSEWHERE and value != getattr(default, name, None)
-    }
-    told = ", ".join(f"{name} {value}" for name, value in other.items()) or "all as in the paper"
+    settings = {name: value for name, value in config.as_dict().items() if name not in _ELSEWHERE}
+    other = [f"{name} {value}" for name, value in settings.items() if value != getattr(default, name, None)]
+    told = ", ".join(other) or "all as in the paper"
     return [
         ("method", config.method),
         ("data", config.data + (f", {config.validation:,} examples held out" if config.validation else "")),
@@ -131,11 +126,8 @@ def _result(source: Source) -> list[tuple[str, str]]:
 
 
 def _bytes(source: Source) -> list[tuple[str, str]]:
-    held = ledger(source.model)
-    return [
-        ("bytes", f"{held.total:,} in memory, {source.path.stat().st_size:,} on disk"),
-        ("file", str(source.path)),
-    ]
+    sizes = f"{ledger(source.model).total:,} in memory, {source.path.stat().st_size:,} on disk"
+    return [("bytes", sizes), ("file", str(source.path))]
 
 
 def _percent(part: int, whole: int) -> str:

@@ -14,67 +14,31 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-from torch import Tensor, nn
 
-from wirebound.distributed import check, part, rank, sum_weight, world_size, wrap
-from wirebound.engine.diagnose import broken_gradient, where_not_finite
-from wirebound.engine.modules import ModuleEngine
+from wirebound.distributed import rank, world_size
 from wirebound.engine.window import Tally
-from wirebound.methods import Method
 from wirebound.nn.sparse_layer import wirings
-from wirebound_lab.run.config import ConfigError, TrainConfig, make_config
+from wirebound_lab.run.config import RunConfig, make_config
 from wirebound_lab.run.interrupt import Interrupted, StopRequest
 from wirebound_lab.run.record import RunFolder
 from wirebound_lab.run.resume import load_checkpoint
-from wirebound_lab.run.running import Run
+from wirebound_lab.run.running import TrainingRun
 
-CHECK_EVERY = 100
 _LOCAL = ("data_path", "threads")  # settings that each machine has for itself
 _NO_CHECKPOINT = -1
-
-
-class DistributedEngine(ModuleEngine):
-    """Steps whose gradients come from all ranks."""
-
-    def __init__(self, model: nn.Module, method: Method, x: Tensor, y: Tensor) -> None:
-        super().__init__(model, method, x, y)
-        # Gradients live in what is sent: no second copy of K numbers.
-        self.parallel = wrap(model, check_every=0, gradient_as_bucket_view=True)
-
-    def _gradients(self, batch: Tensor) -> tuple[float, str]:
-        check(self.method, every=CHECK_EVERY)
-        mine = part(batch)
-        x, y = self.x[mine], self.y[mine]
-        loss = F.cross_entropy(self.parallel(x), y, reduction="sum")
-        mean = loss.detach() / len(batch)
-        sending = dist.all_reduce(mean, async_op=True)  # on its way while gradients are computed
-        (loss * sum_weight(len(batch))).backward()
-        assert sending is not None
-        sending.wait()
-        value = mean.item()
-        if not torch.isfinite(mean):  # of the global batch: all ranks come to the same decision
-            return value, where_not_finite(self.model, x) if len(mine) else "the part of another rank"
-        return value, broken_gradient(self.model) if self.on_nan == "skip" else ""
-
-
-def distributed_engine(config: TrainConfig, model: nn.Module, method: Method, x: Tensor, y: Tensor) -> ModuleEngine:
-    if config.engine == "fused":
-        raise ConfigError(f"engine (='fused') runs in one process, not in {world_size()}: use module or auto")
-    return DistributedEngine(model, method, x, y)
 
 
 @dataclass(frozen=True)
 class Start:
     """What rank 0 tells the others before anything begins."""
 
-    config: TrainConfig
+    config: RunConfig
     finished: bool
     resume: bool
 
 
-def agree(config: TrainConfig, folder: RunFolder | None, resume: bool) -> Start:
-    """The settings of rank 0, whether its run has ended already, and whether it goes on with one."""
+def agree(config: RunConfig, folder: RunFolder | None, resume: bool) -> Start:
+    """The settings of rank 0, whether its run has ended already, and whether it resumes one."""
     mine = Start(config, folder is not None and folder.finished, resume and folder is not None)
     if world_size() == 1:
         return mine
@@ -92,8 +56,11 @@ def lead(folder: RunFolder) -> None:
         _send(folder.checkpoint.read_bytes() if folder.checkpoint.exists() else None)
 
 
-class Follower(Run):
+class Follower(TrainingRun):
     """A run on another rank than 0: the same steps, nothing written, nothing evaluated."""
+
+    def _look(self) -> None:
+        pass
 
     def _end_epoch(self, lr: float) -> None:
         for wiring in wirings(self.model):
@@ -101,8 +68,8 @@ class Follower(Run):
         self.state.epoch, self.state.taken, self.state.whole = self.state.epoch + 1, 0, Tally()
 
 
-def follow(run: Run, start: Start) -> None:
-    """What a rank other than 0 does, from the checkpoint of rank 0 if it goes on from one."""
+def follow(run: TrainingRun, start: Start) -> None:
+    """What a rank other than 0 does, from the checkpoint of rank 0 if it resumes from one."""
     if start.resume:
         content = _send(None)
         if content is not None:
@@ -110,7 +77,7 @@ def follow(run: Run, start: Start) -> None:
                 copy = RunFolder(Path(scratch) / "run", resume=True)
                 copy.partial.mkdir()
                 copy.checkpoint.write_bytes(content)
-                state = load_checkpoint(copy, run.config, run.method, run.engine.name, run.per_epoch)
+                state = load_checkpoint(copy, run.config, run.method, run.engine.name, run.task)
                 assert state is not None
                 run.state, run.engine.skips = state, state.skips
     with StopRequest() as stop:

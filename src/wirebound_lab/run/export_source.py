@@ -10,8 +10,9 @@ from typing import Any
 from torch import nn
 
 from wirebound.checkpoint import CheckpointError, load
-from wirebound.checkpoint.stack_state import holds_stack, load_model, most_outputs
-from wirebound.export.errors import ExportError
+from wirebound.checkpoint.save_load import holds_stack, load_model
+from wirebound.checkpoint.stack import most_outputs
+from wirebound.export.layers import ExportError
 from wirebound.methods import METHODS
 from wirebound_lab import data as datasets
 from wirebound_lab.data import Dataset, DataUnavailable
@@ -63,13 +64,15 @@ def open_source(path: Path) -> Source:
 
 def _open_run(folder: Path) -> Source:
     if not (folder / MODEL).exists() or not (folder / "summary.json").exists():
-        hint = "; it is unfinished: go on with wirebound train --resume" if folder.suffix == ".partial" else ""
+        hint = "; it is unfinished: resume it with wirebound train --resume" if folder.suffix == ".partial" else ""
         raise ExportError(f"{folder} is not a finished run: it must hold {MODEL} and summary.json{hint}")
     try:
         summary = read_summary(folder, "layers", *RESULT)
         config = make_config(read_settings(folder / "config.json"))
         if holds_stack(folder / MODEL):
             return Source(folder / MODEL, load_model(folder / MODEL), config, summary)
+        if not hasattr(config, "activation"):
+            raise ExportError(f"{folder} is a run of task {config.task!r}, no perceptron: `wirebound info {folder / MODEL}` shows its file")
         layers = summary["layers"]
         inputs, classes = int(layers[0]["shape"][1]), int(layers[-1]["shape"][0])
         _require_held(config, inputs, classes, folder / MODEL)
@@ -85,10 +88,9 @@ def _open_run(folder: Path) -> Source:
 def _require_held(config: TrainConfig, inputs: int, classes: int, file: Path) -> None:
     """Refuse to build a network that the model's file is too small to hold, whatever the files beside it say."""
     sizes = [inputs, *config.hidden, classes]
+    least = 8 * sum(sizes[:-1])  # where each column starts
     if METHODS[config.method].plain:
         least = sum(4 * n_in * n_out for n_in, n_out in itertools.pairwise(sizes))
-    else:
-        least = 8 * sum(sizes[:-1])  # where each column starts
     held = file.stat().st_size
     if least > held or classes > most_outputs(held):
         told = "-".join(map(str, sizes))

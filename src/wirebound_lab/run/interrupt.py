@@ -15,6 +15,9 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(message)
         self.code = code  # of the process: 128 + the number of the signal
 
+    def __reduce__(self) -> tuple[type[Interrupted], tuple[str, int]]:
+        return Interrupted, (str(self), self.code)
+
 
 class StopRequest:
     """While this is open, a first signal is noted; a second one interrupts at once, as it always did."""

@@ -103,42 +103,30 @@ class Observer:
 
     def load(self, stored: Any, epoch: int) -> None:
         """Take over what a checkpoint holds, if it can be of these layers and of epochs up to ``epoch``."""
-        names = ("positions", "births")
-        if not isinstance(stored, dict) or set(stored) != set(names):
+        if not isinstance(stored, dict) or set(stored) != {"positions", "births"}:
             raise CheckpointError("what was seen of the wiring must be positions and births")
-        lists = [stored[name] for name in names]
-        if any(not isinstance(part, list) or len(part) not in (0, len(self.method.shapes)) for part in lists):
+        positions, births = stored["positions"], stored["births"]
+        if any(not isinstance(part, list) or len(part) not in (0, len(self.method.shapes)) for part in (positions, births)):
             raise CheckpointError(f"what was seen of the wiring must be of {len(self.method.shapes)} layers")
-        for shape, places, born in itertools.zip_longest(self.method.shapes if lists[0] else (), *lists):
-            _require(shape, places, born, epoch)
-        self.positions, self.births = lists
+        shapes = self.method.shapes if positions else ()
+        if not all(_fits(*given, epoch) for given in itertools.zip_longest(shapes, positions, births)):
+            raise CheckpointError("what was seen of the wiring must be sorted positions and an epoch for each")
+        self.positions, self.births = positions, births
 
 
 def _marginals(shape: LayerShape, places: Tensor, columns: Tensor) -> dict[str, Any]:
     rows, row_group = pool(torch.bincount(places % shape.n_out, minlength=shape.n_out))
     pooled, column_group = pool(columns)
-    return {
-        "shape": [shape.n_out, shape.n_in],
-        "rows": rows,
-        "row_group": row_group,
-        "columns": pooled,
-        "column_group": column_group,
-    }
+    found = {"shape": [shape.n_out, shape.n_in], "rows": rows, "row_group": row_group}
+    return {**found, "columns": pooled, "column_group": column_group}
 
 
-def _require(shape: LayerShape | None, places: Any, born: Any, epoch: int) -> None:
-    good = (
-        shape is not None
-        and isinstance(places, Tensor)
-        and isinstance(born, Tensor)
-        and places.dtype == torch.int64
-        and born.dtype == torch.int32
-        and places.dim() == born.dim() == 1
-        and places.shape == born.shape
-    )
-    if good and places.numel():
-        assert shape is not None
-        in_order = bool((places[1:] > places[:-1]).all()) and int(places[0]) >= 0 and int(places[-1]) < shape.possible
-        good = in_order and int(born.min()) >= 0 and int(born.max()) <= epoch
-    if not good:
-        raise CheckpointError("what was seen of the wiring must be sorted positions and an epoch for each")
+def _fits(shape: LayerShape | None, places: Any, born: Any, epoch: int) -> bool:
+    if shape is None or not isinstance(places, Tensor) or not isinstance(born, Tensor):
+        return False
+    if (places.dtype, born.dtype, places.dim()) != (torch.int64, torch.int32, 1) or places.shape != born.shape:
+        return False
+    if not places.numel():
+        return True
+    in_order = bool((places[1:] > places[:-1]).all()) and int(places[0]) >= 0 and int(places[-1]) < shape.possible
+    return in_order and int(born.min()) >= 0 and int(born.max()) <= epoch

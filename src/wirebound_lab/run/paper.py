@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
 
-from wirebound_lab.run.config import TrainConfig
+from wirebound_lab.run.config import RunConfig
 
 SOURCE = "Bellec, Kappel, Maass, Legenstein: Deep Rewiring, ICLR 2018"
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One figure of the paper."""
-
-    claim: str
-    data: str
-    method: str
-    connectivity: float
-    epochs: int
-    accuracy: float
-    source: str = SOURCE
-
-
-CLAIMS = (
-    Claim("DEEP R reaches 96.2 % on MNIST at 1.3 % connectivity in 10 epochs", "mnist", "deep-r", 0.013, 10, 0.962),
-    Claim("DEEP R reaches 96.3 % on MNIST at 1.0 % connectivity in 20 epochs", "mnist", "deep-r", 0.010, 20, 0.963),
+CLAIMS: tuple[dict[str, Any], ...] = tuple(
+    {
+        "claim": f"DEEP R reaches {100 * accuracy:.1f} % on MNIST at {100 * connectivity:.1f} % connectivity in {epochs} epochs",
+        "data": "mnist", "method": "deep-r", "connectivity": connectivity, "epochs": epochs, "accuracy": accuracy,
+        "source": SOURCE,
+    }
+    for connectivity, epochs, accuracy in ((0.013, 10, 0.962), (0.010, 20, 0.963))
 )
 
 
-def find_claim(config: TrainConfig, connectivity: float) -> dict[str, Any] | None:
+def find_claim(config: RunConfig, connectivity: float) -> dict[str, Any] | None:
     """The paper's figure for this data, method, network and connectivity, or None."""
-    if config.hidden != [300, 100]:
-        return None
     for claim in CLAIMS:
-        same = (claim.data, claim.method) == (config.data, config.method)
-        if same and abs(claim.connectivity - connectivity) < 5e-4:
-            return asdict(claim)
+        same = (claim["data"], claim["method"], [300, 100]) == (config.data, config.method, config.hidden)
+        if same and abs(claim["connectivity"] - connectivity) < 5e-4:
+            return dict(claim)
     return None

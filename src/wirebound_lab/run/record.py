@@ -14,7 +14,7 @@ import os
 import shutil
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 from torch import nn
 
@@ -48,24 +48,23 @@ class RunFolder:
         self.partial = path.with_name(path.name + ".partial")
         # os.path, because Path.exists raises for names that are too long and folders that may not be read.
         there = os.path.lexists(path)
+        wrong = ""
         if overwrite and resume:
             raise RunFolderError("resume continues a run and overwrite replaces it: pass one of them")
         if there and not os.path.exists(path):
-            raise RunFolderError(f"out (={path}) is a link to nowhere: remove it, or choose another name")
-        if there and not (overwrite or resume):
-            raise RunFolderError(f"out (={path}): {path} exists already; choose another name or pass --overwrite")
-        if overwrite and os.path.islink(path):
-            raise RunFolderError(f"out (={path}) is a link, so it is not overwritten: name the folder itself")
-        if os.path.lexists(self.partial) and not os.path.isdir(self.partial):
-            raise RunFolderError(f"out (={path}): {self.partial} is in the way and no folder: remove it, or choose another name")
-        if os.path.lexists(self.partial) and not (overwrite or resume):
-            raise RunFolderError(
-                f"out (={path}): {self.partial} holds an unfinished run; go on with --resume, replace it with "
-                "--overwrite, or choose another name"
-            )
-        if there and not os.path.exists(path / "config.json"):
-            verb = "resumed" if resume else "overwritten"
-            raise RunFolderError(f"out (={path}) is not a run folder, so it is not {verb}")
+            wrong = " is a link to nowhere: remove it, or choose another name"
+        elif there and not (overwrite or resume):
+            wrong = f": {path} exists already; choose another name or pass --overwrite"
+        elif overwrite and os.path.islink(path):
+            wrong = " is a link, so it is not overwritten: name the folder itself"
+        elif os.path.lexists(self.partial) and not os.path.isdir(self.partial):
+            wrong = f": {self.partial} is in the way and no folder: remove it, or choose another name"
+        elif os.path.lexists(self.partial) and not (overwrite or resume):
+            wrong = f": {self.partial} holds an unfinished run; go on with --resume, replace it with --overwrite, or choose another name"
+        elif there and not os.path.exists(path / "config.json"):
+            wrong = f" is not a run folder, so it is not {'resumed' if resume else 'overwritten'}"
+        if wrong:
+            raise RunFolderError(f"out (={path}){wrong}")
 
     @property
     def finished(self) -> bool:
@@ -122,17 +121,12 @@ class RunFolder:
     def _claim(self) -> None:
         """One process at a time; the claim ends with the process, however it ends."""
         if not lock(self._descriptor):
-            raise RunFolderError(
-                f"out (={self.path}): another process is training in {self.partial}; wait for it, or choose another "
-                "name"
-            )
+            raise RunFolderError(f"out (={self.path}): another process is training in {self.partial}; wait for it, or choose another name")
         # It may have been another's until a moment ago, and may have got its final name since.
         if not same_file(self._descriptor, self.partial):
             raise RunFolderError(f"out (={self.path}) was finished by another process just now")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with contextlib.suppress(OSError):  # a full disk has been reported already
             self._metrics.close()
         nothing = kind is not None and not self.resume and self._epochs == 0 and not self.checkpoint.exists()
@@ -144,13 +138,7 @@ class RunFolder:
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         self._texts[name] = (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
-        self._write(name, self._texts[name])
-
-    def _write(self, name: str, content: bytes) -> None:
-        def write(stream: BinaryIO) -> None:
-            stream.write(content)
-
-        write_file(self.partial / name, write)
+        write_file(self.partial / name, self._texts[name])
 
     def metric(self, kind: str, **values: Any) -> None:
         """Append one line to ``metrics.jsonl``."""
@@ -173,19 +161,19 @@ class RunFolder:
         return self._metrics.tell()
 
     def _mend(self) -> None:
-        """Files that someone deleted or moved while the run goes on are written anew; without its folder it ends."""
+        """Files that someone deleted or moved while the run trains are written again; without its folder it ends."""
         if not same_file(self._descriptor, self.partial):
-            raise WriteError(f"{self.partial} was deleted or moved while the run was writing in it: start the run anew")
+            raise WriteError(f"{self.partial} was deleted or moved while the run was writing in it: start the run again")
         for name, content in self._texts.items():
             if not os.path.isfile(self.partial / name):
-                self._write(name, content)
+                write_file(self.partial / name, content)
         if same_file(self._metrics.fileno(), self.partial / METRICS):
             return
         try:
             self._metrics.flush()
             self._metrics.seek(0)  # the file has no name any more, but is still ours to read
             with self._metrics as old:
-                self._write(METRICS, old.read())
+                write_file(self.partial / METRICS, old.read())
             self._metrics = (self.partial / METRICS).open("a+b")
             self._metrics.seek(0, os.SEEK_END)
         except OSError as error:
@@ -195,10 +183,8 @@ class RunFolder:
         """Forget what was recorded after a checkpoint: it will be recorded again."""
         held = os.fstat(self._metrics.fileno()).st_size
         if held < position:
-            raise RunFolderError(
-                f"{self.partial / METRICS} holds {held} bytes, but the checkpoint counts {position}: "
-                "it was changed; start the run anew with --overwrite"
-            )
+            said = f"holds {held} bytes, but the checkpoint counts {position}: it was changed; start the run again with --overwrite"
+            raise RunFolderError(f"{self.partial / METRICS} {said}")
         self._metrics.truncate(position)
         self._metrics.seek(position)
 
@@ -218,7 +204,7 @@ class RunFolder:
                     file.unlink()
             missing = [name for name in FINISHED if not os.path.isfile(self.partial / name)]
             if missing:
-                raise WriteError(f"{self.partial} lacks {', '.join(missing)}: someone deleted it; start the run anew with --overwrite")
+                raise WriteError(f"{self.partial} lacks {', '.join(missing)}: someone deleted it; start the run again with --overwrite")
             if self.path.exists():
                 shutil.rmtree(self.path)
             os.replace(self.partial, self.path)

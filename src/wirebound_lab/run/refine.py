@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from wirebound.wiring.budget import apportion
-from wirebound_lab.run.config import TrainConfig, make_config, read_settings
+from wirebound_lab.run.config import RunConfig, make_config, read_settings
 from wirebound_lab.run.loop import train
 from wirebound_lab.run.record import RunFolderError
 from wirebound_lab.run.run_files import read_layer_counts, read_summary
+from wirebound_lab.tables import deviation, markdown_table, plus_minus
 
 # Methods that start with some connections of each layer and end with others.
 MOVING = ("deep-r", "soft-deep-r", "constant-rate", "set", "rigl")
@@ -42,7 +43,7 @@ class Round:
 
     @property
     def spread(self) -> float:
-        return statistics.stdev(self.accuracy) if len(self.accuracy) > 1 else 0.0
+        return deviation(self.accuracy) or 0.0
 
 
 def converged(folder: Path, last: float = LAST) -> list[float]:
@@ -67,14 +68,9 @@ def refined_counts(final: Sequence[Sequence[float]], possible: Sequence[int], bu
 
 
 def refine(
-    run: Path,
-    out: Path,
-    *,
-    rounds: int,
-    seeds: Sequence[int],
-    last: float = LAST,
-    listener: Callable[[int, Round], None] | None = None,
-) -> list[Round]:
+    run: Path, out: Path, *, rounds: int, seeds: Sequence[int], last: float = LAST,
+    listener: Callable[[int, Round], None] = lambda number, one: None,
+) -> list[Round]:  # fmt: skip
     """Train with the allocation of ``run``, then ``rounds`` times with the one that the round before converged to.
 
     Round 0 has the settings of ``run`` for all seeds (``run`` itself is the one of its seed), so that rounds are compared
@@ -103,23 +99,18 @@ def refine(
                 folder, summary = run, read_summary(run, *_NEEDED)
             else:
                 folder = out / f"round-{number}-s{seed}"
-                summary = train(dataclasses.replace(config, seed=seed), folder, overwrite=True).summary
+                summary = train(config.replace(seed=seed), folder, overwrite=True).summary
             summaries.append(summary)
             final.append(converged(folder, last))
         layers = summaries[0]["layers"]
-        found.append(
-            Round(
-                config.allocation,
-                [layer["initial"] for layer in layers],
-                [statistics.mean(layer) for layer in zip(*final, strict=True)],
-                [summary["test_accuracy"] for summary in summaries],
-            )
-        )
-        if listener is not None:
-            listener(number, found[-1])
+        ends = [statistics.mean(layer) for layer in zip(*final, strict=True)]
+        accuracies = [summary["test_accuracy"] for summary in summaries]
+        found.append(Round(config.allocation, [layer["initial"] for layer in layers], ends, accuracies))
+        listener(number, found[-1])
         counts = refined_counts(final, [layer["possible"] for layer in layers], summaries[0]["budget"])
         if number < rounds:
-            config = _with(config, counts)
+            allocation = ",".join(map(str, counts))
+            config = config.replace(allocation=allocation, budget=sum(counts), connectivity=None).check()
     settings = {**config.as_dict(), "seed": seeds[0]}
     out.mkdir(parents=True, exist_ok=True)
     (out / "refined.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
@@ -127,12 +118,7 @@ def refine(
     return found
 
 
-def _with(config: TrainConfig, counts: Sequence[int]) -> TrainConfig:
-    allocation = ",".join(map(str, counts))
-    return dataclasses.replace(config, allocation=allocation, budget=sum(counts), connectivity=None).check()
-
-
-def as_record(rounds: Sequence[Round], seeds: Sequence[int], config: TrainConfig) -> dict[str, Any]:
+def as_record(rounds: Sequence[Round], seeds: Sequence[int], config: RunConfig) -> dict[str, Any]:
     """All rounds, as JSON."""
     return {
         "evaluated_on": "validation" if config.validation else "test",
@@ -143,16 +129,13 @@ def as_record(rounds: Sequence[Round], seeds: Sequence[int], config: TrainConfig
 
 
 def markdown(rounds: Sequence[Round], seeds: Sequence[int]) -> str:
-    lines = [
-        f"Accuracy of the last epoch, mean ± standard deviation over seeds {list(seeds)}; connections of each layer at the "
-        "start, and at the end (mean over the last epochs and over seeds).",
-        "",
-        "| round | connections at the start | at the end | accuracy | seed by seed |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    rows = []
     for number, one in enumerate(rounds):
-        start = " + ".join(f"{n:,}" for n in one.initial)
-        end = " + ".join(f"{n:,.0f}" for n in one.final)
+        start, end = " + ".join(f"{n:,}" for n in one.initial), " + ".join(f"{n:,.0f}" for n in one.final)
         each = ", ".join(f"{100 * a:.2f}" for a in one.accuracy)
-        lines.append(f"| {number} | {start} | {end} | {100 * one.mean:.2f} ± {100 * one.spread:.2f} % | {each} |")
-    return "\n".join(lines) + "\n"
+        rows.append([number, start, end, plus_minus(one.mean, one.spread, unit="%"), each])
+    table = markdown_table(["round", "connections at the start", "at the end", "accuracy", "seed by seed"], rows)
+    return (
+        f"Accuracy of the last epoch, mean ± standard deviation over seeds {list(seeds)}; connections of each layer at the "
+        f"start, and at the end (mean over the last epochs and over seeds).\n\n{table}\n"
+    )

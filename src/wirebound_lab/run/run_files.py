@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -38,9 +38,9 @@ def _is_paper(value: Any) -> bool:
     return isinstance(value, dict) and is_number(value.get("accuracy")) and is_count(value.get("epochs"))
 
 
-_NUMBER: tuple[Callable[[Any], bool], str] = (is_number, "a finite number")
-_COUNT: tuple[Callable[[Any], bool], str] = (is_count, "a count")
-_TEXT: tuple[Callable[[Any], bool], str] = (lambda value: isinstance(value, str), "a text")
+_NUMBER = (is_number, "a finite number")
+_COUNT = (is_count, "a count")
+_TEXT = (lambda value: isinstance(value, str), "a text")
 # Of each value that somebody reads: whether it is right, and the rule in words.
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("test_accuracy", "test_loss", "seconds", "training_seconds", "connectivity"), _NUMBER),
@@ -48,16 +48,14 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("evaluated_on", "path"), _TEXT),
     "steps": (lambda value: is_count(value) and value > 0, "a count above 0"),
     "budget": (lambda value: value is None or is_count(value), "a count or null"),
-    "layers": (
-        lambda value: isinstance(value, list) and bool(value) and all(map(_is_layer, value)),
-        "a list of layers with shape, possible, initial and final",
-    ),
-    "ledger": (
-        lambda value: isinstance(value, list) and all(isinstance(e, dict) and is_count(e.get("bytes")) for e in value),
-        "a list of parts with their bytes",
-    ),
+    "layers": (lambda v: _is_list(v, _is_layer) and bool(v), "a list of layers with shape, possible, initial and final"),
+    "ledger": (lambda v: _is_list(v, lambda e: isinstance(e, dict) and is_count(e.get("bytes"))), "a list of parts with their bytes"),
     "paper": (_is_paper, "an object with accuracy and epochs"),
 }
+
+
+def _is_list(value: Any, of: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(of, value))
 
 
 def check_summary(found: Any, path: Path, *needed: str) -> dict[str, Any]:
@@ -77,38 +75,32 @@ def check_summary(found: Any, path: Path, *needed: str) -> dict[str, Any]:
 def read_summary(folder: Path, *needed: str) -> dict[str, Any]:
     """``summary.json`` of a run folder, with the needed values checked."""
     path = folder / SUMMARY
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunFolderError(f"{path} cannot be read: {_reason(error)}") from error
-    return check_summary(found, path, *needed)
+    return check_summary(_read(path, json.loads), path, *needed)
 
 
 def read_layer_counts(folder: Path) -> list[list[int]]:
     """Connections of each layer after each epoch, as ``metrics.jsonl`` has them."""
     path = folder / METRICS
+    records = _read(path, lambda text: [json.loads(line) for line in text.splitlines()])
     epochs: list[list[int]] = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        for number, line in enumerate(lines, start=1):
-            record = json.loads(line)
-            if not isinstance(record, Mapping) or record.get("kind") != "epoch":
-                continue
+    for number, record in enumerate(records, start=1):
+        if isinstance(record, dict) and record.get("kind") == "epoch":
             counts = record.get("layer_active")
             if not isinstance(counts, list) or not counts or not all(map(is_count, counts)):
                 raise RunFolderError(f"{path}, line {number}: layer_active (={_shown(counts)}) must be counts")
             if epochs and len(counts) != len(epochs[0]):
                 raise RunFolderError(f"{path}, line {number}: layer_active must have {len(epochs[0])} counts")
             epochs.append(counts)
-    except RunFolderError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunFolderError(f"{path} cannot be read: {_reason(error)}") from error
     return epochs
 
 
-def _reason(error: BaseException) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else f"{type(error).__name__}: {str(error)[:120]}"
+def _read(path: Path, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path} cannot be read: {type(error).__name__}: {str(error)[:120]}") from error
 
 
 def _kind(value: Any) -> str:

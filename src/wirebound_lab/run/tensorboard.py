@@ -6,7 +6,7 @@ resumed writes on in the same folder, and hides what it had written after its ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,20 +27,16 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ConfigError(
-                f"tensorboard (={folder}) needs the package tensorboard: pip install 'wirebound[tensorboard]' ({error})"
-            ) from error
-        self.folder, self.part = folder, part
-        self._make = SummaryWriter
+            needs = f"needs the package tensorboard: pip install 'wirebound[tensorboard]' ({error})"
+            raise ConfigError(f"tensorboard (={folder}) {needs}") from error
+        self.folder, self.part, self._make = folder, part, SummaryWriter
         self._writer: Any = None
         folder.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is found before the first step
 
     def __enter__(self) -> TensorBoard:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._writer is not None:
             self._writer.close()
 
@@ -48,31 +44,19 @@ class TensorBoard:
         """One record of the run."""
         if self._writer is None:
             # What an earlier sitting wrote from here on is written again.
-            first = values.get("step_from", values.get("step", 0))
-            self._writer = self._make(str(self.folder), purge_step=first)
+            self._writer = self._make(str(self.folder), purge_step=values.get("step_from", values.get("step", 0)))
+        scalars: dict[str, float | None] = {}
         if kind == "window":
-            self._window(values)
+            steps = values["step_to"] - values["step_from"] + 1
+            scalars = {"loss/train": values["loss"], "connections/active": values["active_max"]}
+            for name in ("newborns", "deaths"):
+                scalars |= {f"{name} a step/layer {n}": count / steps for n, count in enumerate(values.get(name) or (), 1)}
         elif kind == "epoch":
-            self._epoch(values)
+            scalars = {f"{name}/{self.part}": values.get(f"test_{name}") for name in ("accuracy", "loss")}
+            scalars |= {"learning rate": values["lr"]}
+            scalars |= {f"connections/layer {number}": active for number, active in enumerate(values["layer_active"], 1)}
+        for name, value in scalars.items():
+            if value is not None:
+                self._writer.add_scalar(name.replace(" ", "_"), value, values.get("step_to", values.get("step")))
+        if kind == "epoch":
             self._writer.flush()
-
-    def _window(self, values: Mapping[str, Any]) -> None:
-        step, steps = values["step_to"], values["step_to"] - values["step_from"] + 1
-        self._scalar("loss/train", values["loss"], step)
-        self._scalar("connections/active", values["active_max"], step)
-        for name in ("newborns", "deaths"):
-            counts: Sequence[int] = values.get(name) or ()
-            for number, count in enumerate(counts, 1):
-                self._scalar(f"{name} a step/layer {number}", count / steps, step)
-
-    def _epoch(self, values: Mapping[str, Any]) -> None:
-        step = values["step"]
-        self._scalar(f"accuracy/{self.part}", values["test_accuracy"], step)
-        self._scalar(f"loss/{self.part}", values["test_loss"], step)
-        self._scalar("learning rate", values["lr"], step)
-        for number, active in enumerate(values["layer_active"], 1):
-            self._scalar(f"connections/layer {number}", active, step)
-
-    def _scalar(self, name: str, value: float | None, step: int) -> None:
-        if value is not None:
-            self._writer.add_scalar(name.replace(" ", "_"), value, step)

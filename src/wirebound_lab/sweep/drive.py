@@ -1,23 +1,22 @@
-"""Runs trials side by side on this machine, wherever they come from."""
+"""Runs trials side by side on this machine, wherever they come from: each is ``wirebound train`` in a process of its own."""
 
 from __future__ import annotations
 
+import json
+import signal
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from wirebound_lab.run.config import ConfigError
+from wirebound_lab.run.config import ConfigError, make_config
+from wirebound_lab.run.processes import Child, Work, in_words, run_pool
+from wirebound_lab.run.record import RunFolderError
 from wirebound_lab.run.resume import stored_settings
-from wirebound_lab.sweep.job import Job
-from wirebound_lab.sweep.outcome import FAILED, FINISHED, INTERRUPTED, Outcome
-from wirebound_lab.sweep.plan import Trial, key_of
+from wirebound_lab.sweep.outcome import FAILED, INTERRUPTED, Outcome, finished_runs, read_outcome
+from wirebound_lab.sweep.plan import Plan, Trial, key_of
 
-_POLL = 0.1  # seconds
-_TIME_TO_STOP = 60.0  # seconds that trials have to write a checkpoint after Ctrl-C
-
-Listener = Callable[[list[str]], None]
+_INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
 
 
 class Source(Protocol):
@@ -28,51 +27,85 @@ class Source(Protocol):
 
     def done(self, trial: Trial, outcome: Outcome) -> None: ...
 
-    def alive(self, trials: list[Trial]) -> None:
-        """Called now and then with the trials that run."""
+    def alive(self) -> None:
+        """Called now and then while trials run."""
 
 
-def drive(source: Source, out: Path, jobs: int, listener: Listener) -> None:
-    """Run what ``source`` gives, ``jobs`` at a time, until it has nothing more and all have ended."""
-    running: list[Job] = []
+class LocalSource:
+    """Gives out the trials of a plan that have no finished run folder in ``out``.
+
+    ``outcomes`` goes by the key of a trial, and ``noted`` is called after each change of it.
+    """
+
+    def __init__(self, plan: Plan, out: Path, noted: Callable[[LocalSource], None]) -> None:
+        self.trials, self._noted = plan.trials(), noted
+        found = finished_runs(out)
+        self.outcomes = {trial.key: read_outcome(found[trial.key]) for trial in self.trials if trial.key in found}
+        self._waiting = [trial for trial in self.trials if trial.key not in found]
+        self.already = len(self.outcomes)
+
+    def take(self) -> Trial | None:
+        return self._waiting.pop(0) if self._waiting else None
+
+    def done(self, trial: Trial, outcome: Outcome) -> None:
+        self.outcomes[trial.key] = outcome
+        self._noted(self)
+
+    def alive(self) -> None:
+        pass
+
+
+def drive(source: Source, out: Path, jobs: int, listener: Callable[[list[str]], None], work: Work) -> None:
+    """Run what ``source`` gives, ``jobs`` at a time, until it has nothing more and all have ended.
+
+    ``work`` is ``wirebound train`` as a function of its arguments, with the exit code as its result.
+    """
     with tempfile.TemporaryDirectory(prefix="wirebound-sweep-") as scratch:
+
+        def take() -> tuple[tuple[Trial, Path], Child] | None:
+            trial = source.take()
+            if trial is None:
+                return None
+            folder = free_folder(out, trial)
+            settings = Path(scratch, f"{folder.name}-settings.json")
+            settings.write_text(json.dumps({**trial.config.as_dict(), "threads": 1}), encoding="utf-8")
+            # What an earlier start has left is resumed; where there is nothing, the run begins.
+            arguments = ["--config", str(settings), "--out", str(folder), "--resume", "--quiet"]
+            return (trial, folder), Child(work, (arguments,), Path(scratch), folder.name, quiet=True)
+
+        def ended(job: tuple[Trial, Path], child: Child) -> None:
+            trial, folder = job
+            outcome = _outcome(folder, child)
+            failed = out / "failed" / f"{folder.name}.txt"
+            if outcome.state == FAILED:
+                failed.parent.mkdir(exist_ok=True)
+                failed.write_text(child.said, encoding="utf-8")
+            elif failed.exists():
+                failed.unlink()
+            source.done(trial, outcome)
+
+        def tick(running: list[tuple[Trial, Path]]) -> None:
+            source.alive()
+            listener([folder.name for _, folder in running])
+
+        run_pool(take, jobs, ended, tick)  # type: ignore[arg-type]
+
+
+def _outcome(folder: Path, child: Child) -> Outcome:
+    code = child.code or 0
+    if code == 0 or code in _INTERRUPTED:  # one that had finished may be interrupted on its way out
         try:
-            while True:
-                while len(running) < jobs and (trial := source.take()) is not None:
-                    running.append(Job(trial, free_folder(out, trial), Path(scratch)))
-                listener([job.folder.name for job in running])
-                if not running:
-                    return
-                time.sleep(_POLL)
-                source.alive([job.trial for job in running])
-                for job in list(running):
-                    outcome = job.poll()
-                    if outcome is not None:
-                        running.remove(job)
-                        _settle(source, out, job, outcome)
-        except KeyboardInterrupt:
-            for job in running:
-                job.interrupt()
-            deadline = time.monotonic() + _TIME_TO_STOP
-            for job in running:
-                job.end(max(0.0, deadline - time.monotonic()))
-                outcome = job.poll()
-                finished = outcome is not None and outcome.state == FINISHED
-                source.done(job.trial, outcome if finished and outcome else Outcome(INTERRUPTED, folder=str(job.folder)))
-            raise
-        finally:
-            for job in running:
-                job.end(0.0)
-
-
-def _settle(source: Source, out: Path, job: Job, outcome: Outcome) -> None:
-    failed = out / "failed" / f"{job.folder.name}.txt"
-    if outcome.state == FAILED:
-        failed.parent.mkdir(exist_ok=True)
-        failed.write_text(job.said(), encoding="utf-8")
-    elif failed.exists():
-        failed.unlink()
-    source.done(job.trial, outcome)
+            return read_outcome(folder)
+        except RunFolderError as error:
+            if code:
+                return Outcome(INTERRUPTED, folder=str(folder))
+            return Outcome(FAILED, error=f"left no readable run folder: {error}", folder=str(folder))
+    if code < 0:
+        return Outcome(FAILED, error=in_words(code), folder=str(folder))
+    # Advice on what to do next stands behind the error itself.
+    lines = [line for line in child.said.splitlines() if line.strip() and not line.startswith("next: ")]
+    reason = lines[-1].removeprefix("wirebound: ") if lines else str(child.error or f"exit code {code}")
+    return Outcome(FAILED, error=reason, folder=str(folder))
 
 
 def free_folder(out: Path, trial: Trial) -> Path:
@@ -80,7 +113,7 @@ def free_folder(out: Path, trial: Trial) -> Path:
     folder = out / trial.name
     try:
         stored = stored_settings(folder)
-        mine = not folder.exists() if stored is None else key_of(stored) == trial.key
+        mine = not folder.exists() if stored is None else key_of(make_config(stored)) == trial.key
     except ConfigError:
         mine = False
     return folder if mine else out / f"{trial.name}-{trial.key[:8]}"

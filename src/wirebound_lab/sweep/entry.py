@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from wirebound_lab.run.config import ConfigError, TrainConfig, make_config
+from wirebound_lab.run.config import ConfigError, RunConfig, make_config
 from wirebound_lab.run.run_files import is_count, is_number
 from wirebound_lab.sweep.outcome import FAILED, INTERRUPTED
 
@@ -23,18 +23,18 @@ class Entry:
 
     number: int
     state: Any  # of Optuna's states
-    config: TrainConfig | None  # None: it has no settings that we can read
-    key: str | None
+    config: RunConfig | None  # None: it has no settings that we can read
     accuracy: float | None
     seconds: float | None
-    evaluated_on: str | None
-    folder: str | None
-    error: str | None
     ended: str | None  # how we said that it ended, where Optuna only knows that it failed
-    host: str | None
     pid: int | None
     beat: float | None  # when it last gave a sign of life
     again: dict[str, Any]  # what a trial must have to be run once more
+    key: str | None
+    evaluated_on: str | None
+    folder: str | None
+    error: str | None
+    host: str | None
 
 
 def read_entry(frozen: Any) -> Entry:
@@ -43,21 +43,18 @@ def read_entry(frozen: Any) -> Entry:
     values = frozen.values if isinstance(frozen.values, list) else []
     pid, beat, seconds = (said.get(name) for name in ("pid", "beat", "seconds"))
     started = frozen.datetime_start.timestamp() if frozen.datetime_start is not None else None
+    texts = {name: said.get(name) for name in ("key", "evaluated_on", "folder", "error", "host")}
     return Entry(
         number=frozen.number,
         state=frozen.state,
         config=_config(said.get("settings")),
-        key=_text(said.get("key")),
         accuracy=float(values[0]) if len(values) == 1 and is_number(values[0]) else None,
         seconds=float(seconds) if is_number(seconds) else None,
-        evaluated_on=_text(said.get("evaluated_on")),
-        folder=_text(said.get("folder")),
-        error=_text(said.get("error")),
         ended=said.get("state") if said.get("state") in (FAILED, INTERRUPTED) else None,
-        host=_text(said.get("host")),
         pid=pid if is_count(pid) and 0 < pid < _MOST_PROCESSES else None,
         beat=float(beat) if is_number(beat) else started,
         again={name: said[name] for name in ("key", "name", "settings") if name in said},
+        **{name: text if isinstance(text, str) else None for name, text in texts.items()},
     )
 
 
@@ -73,14 +70,8 @@ def said_in_one_line(storage: str) -> Iterator[None]:
         raise ConfigError(f"storage (={storage}) cannot be used: {what}; mend it, or name another") from error
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _config(settings: Any) -> TrainConfig | None:
-    if not isinstance(settings, dict):
-        return None
+def _config(settings: Any) -> RunConfig | None:
     try:
-        return make_config(settings)
+        return make_config(settings) if isinstance(settings, dict) else None
     except ConfigError:
         return None

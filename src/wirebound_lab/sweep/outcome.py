@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from wirebound_lab.run.config import ConfigError, TrainConfig, make_config, read_settings
+from wirebound_lab.run.config import ConfigError, RunConfig, make_config, read_settings
 from wirebound_lab.run.record import RunFolderError
 from wirebound_lab.run.run_files import read_summary
 from wirebound_lab.sweep.plan import Plan, Trial, identity, key_of
+from wirebound_lab.tables import deviation
 
 FINISHED, FAILED, INTERRUPTED, RUNNING = "finished", "failed", "interrupted", "running"
 
@@ -46,13 +47,7 @@ class Group:
 def read_outcome(folder: Path) -> Outcome:
     """The outcome of a finished run folder."""
     summary = read_summary(folder, "test_accuracy", "seconds", "evaluated_on")
-    return Outcome(
-        FINISHED,
-        accuracy=float(summary["test_accuracy"]),
-        seconds=float(summary["seconds"]),
-        evaluated_on=summary["evaluated_on"],
-        folder=str(folder),
-    )
+    return Outcome(FINISHED, float(summary["test_accuracy"]), float(summary["seconds"]), summary["evaluated_on"], str(folder))
 
 
 def finished_runs(out: Path) -> dict[str, Path]:
@@ -65,52 +60,42 @@ def finished_runs(out: Path) -> dict[str, Path]:
             config = make_config(read_settings(path))
             read_outcome(path.parent)
         except (ConfigError, RunFolderError):
-            continue  # not a run of ours, or of another version: it is left alone and run anew under another name
+            continue  # not a run of ours, or of another version: it is left alone and run again under another name
         found.setdefault(key_of(config), path.parent)
     return found
 
 
 def group(plan: Plan, trials: Sequence[Trial], outcomes: dict[str, Outcome]) -> list[Group]:
     """Mean and spread over seeds, in the order of the trials."""
-    gathered: dict[str, list[tuple[TrainConfig, Outcome]]] = {}
+    gathered: dict[str, list[tuple[RunConfig, Outcome]]] = {}
     for trial in trials:
         outcome = outcomes.get(trial.key)
         if outcome is not None and outcome.state == FINISHED:
             same = {name: value for name, value in identity(trial.config).items() if name != "seed"}
             gathered.setdefault(json.dumps(same, sort_keys=True), []).append((trial.config, outcome))
-    names = [name for name in plan.varied if name != "seed"]
     groups = []
     for members in gathered.values():
         values = [outcome.accuracy or 0.0 for _, outcome in members]
-        groups.append(
-            Group(
-                settings={name: getattr(members[0][0], name) for name in names},
-                seeds=[config.seed for config, _ in members],
-                mean=statistics.fmean(values),
-                spread=statistics.stdev(values) if len(values) > 1 else None,
-                low=min(values),
-                high=max(values),
-                seconds=statistics.fmean(outcome.seconds or 0.0 for _, outcome in members),
-            )
-        )
+        settings = {name: getattr(members[0][0], name, None) for name in plan.varied if name != "seed"}
+        seconds = statistics.fmean(outcome.seconds or 0.0 for _, outcome in members)
+        seeds, mean = [config.seed for config, _ in members], statistics.fmean(values)
+        groups.append(Group(settings, seeds, mean, deviation(values), min(values), max(values), seconds))
     return groups
 
 
 def write_sweep(out: Path, plan: Plan, trials: Sequence[Trial], outcomes: dict[str, Outcome]) -> Path:
     """``sweep.json``: what was asked, how each trial ended, and the groups; replaced as a whole."""
+
+    def told(trial: Trial) -> dict[str, Any]:
+        settings = {name: getattr(trial.config, name, None) for name in [*plan.grid, *plan.search]}
+        return {"name": trial.name, "settings": settings, **asdict(outcomes.get(trial.key, Outcome("waiting")))}
+
     content = {
         "format": 1,
         "settings": plan.settings,
         "grid": plan.grid,
         "search": {name: asdict(found) for name, found in plan.search.items()},
-        "trials": [
-            {
-                "name": trial.name,
-                "settings": {name: getattr(trial.config, name) for name in [*plan.grid, *plan.search]},
-                **asdict(outcomes.get(trial.key, Outcome("waiting"))),
-            }
-            for trial in trials
-        ],
+        "trials": [told(trial) for trial in trials],
         "groups": [asdict(g) for g in group(plan, trials, outcomes)],
     }
     path, draft = out / "sweep.json", out / "sweep.json.draft"

@@ -6,17 +6,18 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wirebound_lab.run.config import UNSIZED, ConfigError, TrainConfig, make_config, read_settings
+from wirebound.methods import METHODS, Setting
+from wirebound_lab.run import config as runs
+from wirebound_lab.run.config import METHOD, ConfigError, RunConfig, make_config
 from wirebound_lab.sweep.values import Range, read_range, show
 
-# Where a run computes, finds its data and how often it is kept does not change what it is.
-_NOT_IDENTITY = ("threads", "data_path", "checkpoint_every", "checkpoint_seconds")
 _LONGEST_NAME = 120
+_TWINS = {"connectivity": "budget", "budget": "connectivity"}
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Trial:
     """One run: its settings, and the name of its folder."""
 
     name: str
-    config: TrainConfig
+    config: RunConfig
 
     @property
     def key(self) -> str:
@@ -45,25 +46,31 @@ class Plan:
         """The settings with more than one value, in the order in which they were given."""
         return [*(name for name, values in self.grid.items() if len(values) > 1), *self.search]
 
+    @property
+    def known(self) -> dict[str, Setting]:
+        """The settings that the runs of this plan may have."""
+        task, method = (
+            next((v for v in (*self.grid.get(name, ()), self.settings.get(name)) if v in there), default)
+            for name, there, default in (("task", runs.tasks(), runs.TASK), ("method", METHODS, METHOD))
+        )
+        return runs.known_settings(task, method)
+
     def trials(self) -> list[Trial]:
         """The grid, each distinct run once; the settings of all are checked before the first runs."""
         found: dict[str, Trial] = {}
-        for point in self._points():
-            config = self.config(point)
+        for values in itertools.product(*self.grid.values()):
+            config = self.config(dict(zip(self.grid, values, strict=True)))
             trial = Trial(name_of(config, self.varied), config)
             found.setdefault(trial.key, trial)
         return list(found.values())
 
-    def config(self, point: Mapping[str, Any]) -> TrainConfig:
+    def config(self, point: Mapping[str, Any]) -> RunConfig:
         """The settings of one run of the sweep."""
         chosen = {**self.settings, **point}
-        if chosen.get("method") in UNSIZED:  # has no budget: a run for each connectivity would be the same run
-            chosen = {**chosen, "connectivity": None, "budget": None}
+        method = METHODS.get(chosen.get("method", METHOD))
+        if method is not None and not method.sized_by:  # a run for each connectivity would be the same run
+            chosen |= {"connectivity": None, "budget": None}
         return make_config(chosen)
-
-    def _points(self) -> Iterator[dict[str, Any]]:
-        for values in itertools.product(*self.grid.values()):
-            yield dict(zip(self.grid, values, strict=True))
 
 
 def make_plan(
@@ -73,7 +80,7 @@ def make_plan(
     search: Mapping[str, Range] | None = None,
 ) -> Plan:
     """A plan from a preset, a file with the tables settings, grid and search, and what the command line adds."""
-    tables = read_settings(file) if file else {}
+    tables = runs.read_settings(file) if file else {}
     unknown = set(tables) - {"settings", "grid", "search"}
     if unknown:
         raise ConfigError(f"sweep file (={file}) must have the tables settings, grid and search, not {sorted(unknown)}")
@@ -81,46 +88,84 @@ def make_plan(
         if not isinstance(table, dict):
             raise ConfigError(f"{name} (={table!r}) in the sweep file must be a table")
     settings = {**preset, **tables.get("settings", {})}
+    runs.import_modules(settings.get("imports", ()))
     axes: dict[str, list[Any]] = {}
     for name, values in [*tables.get("grid", {}).items(), *(grid or {}).items()]:
         if not isinstance(values, list) or not values:
             raise ConfigError(f"grid.{name} (={values!r}) must be a list of values")
-        for twin in _TWINS.get(name, ()):
-            axes.pop(twin, None)
+        axes.pop(_TWINS.get(name, ""), None)
         axes[name] = [value for i, value in enumerate(values) if value not in values[:i]]
-    ranges = {name: read_range(name, table) for name, table in tables.get("search", {}).items()}
-    ranges.update(search or {})
-    for name in ranges:
-        axes.pop(name, None)
-    known = TrainConfig().as_dict()
-    for name in ranges:
-        if name not in known:
-            raise ConfigError(f"unknown setting {name!r}; known are {', '.join(known)}")
+    ranges = {name: read_range(name, table) for name, table in tables.get("search", {}).items()} | dict(search or {})
+    axes = {name: values for name, values in axes.items() if name not in ranges}
     for name in [*axes, *ranges]:
         settings.pop(name, None)
-        for twin in _TWINS.get(name, ()):
-            settings.pop(twin, None)
-    return Plan(settings, axes, ranges)
+        settings.pop(_TWINS.get(name, ""), None)
+    plan = Plan(settings, axes, ranges)
+    for name in ranges:
+        if name not in plan.known:
+            raise ConfigError(f"unknown setting {name!r}; known are {', '.join(plan.known)}")
+    return plan
 
 
-_TWINS = {"connectivity": ("budget",), "budget": ("connectivity",)}
+def identity(config: RunConfig) -> dict[str, Any]:
+    """The settings that make a run what it is; unlike a run that is resumed, a sweep may compare engines."""
+    return config.identity(runs.WHERE)
 
 
-def identity(config: TrainConfig) -> dict[str, Any]:
-    """The settings that make a run what it is."""
-    return {name: value for name, value in config.as_dict().items() if name not in _NOT_IDENTITY}
+def key_of(config: RunConfig) -> str:
+    return hashlib.sha256(json.dumps(identity(config), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def key_of(config: TrainConfig) -> str:
-    text = json.dumps(identity(config), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def name_of(config: TrainConfig, varied: list[str]) -> str:
+def name_of(config: RunConfig, varied: list[str]) -> str:
     """A folder's name that tells the run: method, size, what else is varied, seed."""
-    sized = config.method not in UNSIZED and (config.budget is not None or config.connectivity is not None)
+    sized = config.sized and (config.budget is not None or config.connectivity is not None)
     size = [f"k{config.budget}" if config.budget else f"{config.connectivity:g}"] if sized else []
     others = [n for n in varied if n not in ("method", "connectivity", "budget", "seed")]
-    parts = [config.method, *size, *(f"{n}={show(getattr(config, n))}" for n in others), f"s{config.seed}"]
-    name = re.sub(r"[^\w.=+-]", "_", "-".join(parts))
+    shown = [f"{n}={show(getattr(config, n))}" for n in others if hasattr(config, n)]
+    name = re.sub(r"[^\w.=+-]", "_", "-".join([config.method, *size, *shown, f"s{config.seed}"]))
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}-{key_of(config)[:8]}"
+
+
+# A search
+
+
+def suggest(asked: Any, plan: Plan) -> dict[str, Any]:
+    """One point of the plan's space, as Optuna's trial proposes it: a number from each range, a value from each list."""
+    point: dict[str, Any] = {}
+    for name, found in plan.search.items():
+        if _is_int(plan, name):
+            point[name] = asked.suggest_int(name, int(found.low), int(found.high), log=found.log)
+        else:
+            point[name] = asked.suggest_float(name, found.low, found.high, log=found.log)
+    for name, values in plan.grid.items():
+        if len(values) == 1:
+            point[name] = values[0]
+        else:  # Optuna's choices are plain values; ours may be lists
+            point[name] = json.loads(asked.suggest_categorical(name, [json.dumps(value) for value in values]))
+    return point
+
+
+def check_search(plan: Plan) -> None:
+    """Raise ``ConfigError`` unless a search over this plan makes sense."""
+    if not plan.search:
+        raise ConfigError("a search needs at least one range: --range NAME=LOW:HIGH[:log]")
+    for name, found in plan.search.items():
+        kind = plan.known[name].type.replace(" | None", "")
+        if kind not in ("int", "float"):
+            raise ConfigError(f"range of {name} must be of a setting that is a number, not {kind}")
+        if kind == "int" and not (found.low.is_integer() and found.high.is_integer()):
+            raise ConfigError(f"range of {name} (={found.low}:{found.high}) must be of whole numbers")
+    if len(plan.grid.get("seed", [0])) > 1:
+        raise ConfigError(f"seed (={plan.grid['seed']}) must be one number in a search; run what it finds with several seeds afterwards")
+    for end in ("low", "high"):
+        point: dict[str, Any] = {name: values[0] for name, values in plan.grid.items()}
+        for name, found in plan.search.items():
+            point[name] = int(getattr(found, end)) if _is_int(plan, name) else getattr(found, end)
+        if plan.config(point).validation == 0:
+            raise ConfigError(
+                "validation (=0) must be > 0 in a search: settings are chosen on held-out training data, never on the test set"
+            )
+
+
+def _is_int(plan: Plan, name: str) -> bool:
+    return plan.known[name].type.startswith("int")

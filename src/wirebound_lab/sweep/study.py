@@ -17,8 +17,7 @@ from typing import Any
 from wirebound_lab.run.config import ConfigError
 from wirebound_lab.sweep.entry import Entry, read_entry, said_in_one_line
 from wirebound_lab.sweep.outcome import FAILED, FINISHED, RUNNING, Outcome, finished_runs, read_outcome
-from wirebound_lab.sweep.plan import Plan, Trial, key_of, name_of
-from wirebound_lab.sweep.space import suggest
+from wirebound_lab.sweep.plan import Plan, Trial, key_of, name_of, suggest
 
 BEAT = 60.0  # seconds between signs of life of a running trial
 SILENT = 600.0  # after that many seconds without one, a trial is given to someone else
@@ -37,10 +36,8 @@ def open_study(storage: str, name: str) -> Any:
     """The study of that name; ``storage`` is a path, or the address of a database such as ``mysql://...``."""
     optuna = _optuna()
     if storage.startswith("sqlite"):
-        raise ConfigError(
-            f"storage (={storage}) must not be SQLite, which gives the same trial to two machines: "
-            "name a journal file by its path, or a database server"
-        )
+        instead = "which gives the same trial to two machines: name a journal file by its path, or a database server"
+        raise ConfigError(f"storage (={storage}) must not be SQLite, {instead}")
     # No seed: machines with the same one would all try the same points.
     sampler = optuna.samplers.TPESampler(constant_liar=True)
     with said_in_one_line(storage):
@@ -49,9 +46,7 @@ def open_study(storage: str, name: str) -> Any:
             path = Path(storage).expanduser()
             path.parent.mkdir(parents=True, exist_ok=True)
             where = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
-        return optuna.create_study(
-            storage=where, study_name=name, direction="maximize", sampler=sampler, load_if_exists=True
-        )
+        return optuna.create_study(storage=where, study_name=name, direction="maximize", sampler=sampler, load_if_exists=True)
 
 
 class StudySource:
@@ -62,18 +57,12 @@ class StudySource:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        out: Path,
-        study: Any,
-        limit: int | None,
-        noted: Callable[[StudySource], None],
-        storage: str = "optuna.journal",
+        self, plan: Plan, out: Path, study: Any, limit: int | None, noted: Callable[[StudySource], None], storage: str = "optuna.journal"
     ) -> None:
         self.plan, self.study, self.limit, self._storage = plan, study, limit, storage
         self._states = _optuna().trial.TrialState
         self._noted = noted
-        self._mine: dict[str, Any] = {}  # what this machine runs, by key
+        self._mine: dict[str, Any] = {}  # what this machine runs, by name: a search may propose the same point twice
         self._beaten = time.time()
         self._host = platform.node()
         with said_in_one_line(storage):
@@ -95,12 +84,12 @@ class StudySource:
                 if trial is not None:
                     for name, value in (("host", self._host), ("pid", os.getpid()), ("beat", time.time())):
                         asked.set_user_attr(name, value)
-                    self._mine[trial.key] = asked
+                    self._mine[trial.name] = asked
                     return trial
             return None
 
     def done(self, trial: Trial, outcome: Outcome) -> None:
-        asked = self._mine.pop(trial.key)
+        asked = self._mine.pop(trial.name)
         with said_in_one_line(self._storage):
             for name in ("seconds", "evaluated_on", "folder", "error"):
                 if getattr(outcome, name) is not None:
@@ -113,7 +102,7 @@ class StudySource:
         self.refresh()
         self._noted(self)
 
-    def alive(self, trials: list[Trial]) -> None:
+    def alive(self) -> None:
         if time.time() - self._beaten > BEAT:
             self._beaten = time.time()
             with said_in_one_line(self._storage):
@@ -163,8 +152,7 @@ class StudySource:
     def _enqueue(self, finished: dict[str, Path]) -> None:
         """Put the grid into the study: what is neither there nor in a run folder of ours waits to be run."""
         states = self._states
-        waiting_or_running = (states.WAITING, states.RUNNING)
-        there = {entry.key for entry in self._entries() if entry.state in waiting_or_running or self._done(entry)}
+        there = {e.key for e in self._entries() if e.state in (states.WAITING, states.RUNNING) or self._done(e)}
         for trial in self.plan.trials():
             if trial.key in there:
                 continue
@@ -186,12 +174,8 @@ class StudySource:
         entries = self._entries()
         mine = next(entry for entry in entries if entry.number == asked.number)
         # Two machines that started together may both have put the grid in: the lower number runs.
-        twin = any(
-            entry.number < asked.number
-            and entry.key == mine.key
-            and (entry.state == self._states.RUNNING or self._done(entry))
-            for entry in entries
-        )
+        before = [entry for entry in entries if entry.number < asked.number and entry.key == mine.key]
+        twin = any(entry.state == self._states.RUNNING or self._done(entry) for entry in before)
         if mine.config is None or twin:  # without settings: someone else took the last one just before us
             self.study.tell(asked, state=self._states.PRUNED if twin else self._states.FAIL)
             return None
@@ -227,8 +211,6 @@ class StudySource:
 def _lives(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)  # what we may not signal lives
     return True

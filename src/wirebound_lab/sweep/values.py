@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,13 +62,7 @@ def read_range(name: str, found: Any) -> Range:
 
 def _split(text: str) -> list[str]:
     """At the commas that are not inside brackets."""
-    parts, depth, start = [], 0, 0
-    for i, letter in enumerate(text):
-        depth += (letter == "[") - (letter == "]")
-        if letter == "," and depth == 0:
-            parts.append(text[start:i])
-            start = i + 1
-    return [*parts, text[start:]]
+    return re.findall(r"(?:\[[^\]]*\]|[^,])+|(?<=,)(?=,|$)", text)
 
 
 def _parse(text: str) -> Any:

@@ -130,10 +130,8 @@ def shares_of(connectivity: float | None, budget: int | None) -> list[float]:
 
 def gains(shares: Sequence[float] | None = None) -> list[float]:
     """What makes the tutorial's deviations of N(0, 1)/√n_in, for the three matrices; ``shares``: scaled for these."""
-    strengths = [1.0] * len(REWIRED) if shares is None else [share**-0.5 for share in shares]
-    return [
-        float(strength * DEVIATIONS[name] * _SIZES[name][1] ** 0.5) for name, strength in zip(REWIRED, strengths, strict=True)
-    ]
+    strengths = dict.fromkeys(REWIRED, 1.0) if shares is None else dict(zip(REWIRED, (s**-0.5 for s in shares), strict=True))
+    return [float(strength * DEVIATIONS[name] * _SIZES[name][1] ** 0.5) for name, strength in strengths.items()]
 
 
 @torch.no_grad()
@@ -143,7 +141,7 @@ def _start(model: CifarNet, seed: int, scaled: bool = False) -> CifarNet:
     for name, deviation in DEVIATIONS.items():
         if name in sparse:
             layer = sparse[name]
-            first, last = layer.wiring.bounds[layer.part : layer.part + 2]
+            first, last = layer.wiring.bounds[layer.layer_id : layer.layer_id + 2]
             n_out, n_in = _SIZES[name]
             strength = (n_out * n_in / (last - first)) ** 0.5 if scaled else 1.0
             layer.wiring.theta[first:last] *= strength * deviation * n_in**0.5
@@ -163,7 +161,7 @@ def add_decay(model: CifarNet, decay: float = DECAY) -> None:
     for name in DECAYED:
         if name in sparse:
             layer = sparse[name]
-            first, last = layer.wiring.bounds[layer.part : layer.part + 2]
+            first, last = layer.wiring.bounds[layer.layer_id : layer.layer_id + 2]
             theta = layer.wiring.theta
             assert theta.grad is not None
             theta.grad[first:last].add_(theta[first:last], alpha=decay)

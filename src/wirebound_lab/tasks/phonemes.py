@@ -1,7 +1,7 @@
 """Framewise phone classification by a bidirectional LSTM inside a budget of connections (the paper's TIMIT experiment).
 
-    python -m wirebound_lab.tasks.phonemes --method deep-r --connectivity 0.1 --epochs 40 --seed 0 --out runs/x
-    python -m wirebound_lab.tasks.phonemes --method dense --weight-decay 1e-4 --out runs/dense
+    wirebound train --task phonemes --connectivity 0.1 --out runs/x
+    wirebound train --task phonemes --method dense --weight-decay 1e-4 --out runs/dense
 
 Claim (TIMIT): a dense network with ℓ2 has 28.3 % frame error; DEEP R is slightly better near 10 % connectivity, and
 better than fixed connectivity at every level. Defaults are the paper's settings. The figure that it reports is the
@@ -13,60 +13,188 @@ multiples of the connectivity, and in that the validation part is made of whole 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
-from torch import Tensor, optim
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from wirebound.engine.modules import Batch
+from wirebound.methods import METHODS, Setting
+from wirebound.nn import SparseLinear, SparseLSTM
+from wirebound.wiring import LayerShape, Wiring, allocate
 from wirebound_lab.data import load_sequences
-from wirebound_lab.data.sequences import Batch
-from wirebound_lab.tasks.phoneme_config import PhonemeConfig
-from wirebound_lab.tasks.phoneme_model import dense_model, frame_errors, frame_loss, shares_of, sparse_model
-from wirebound_lab.tasks.task import Task
-from wirebound_lab.tasks.task_config import build_task_method
-from wirebound_lab.tasks.task_main import main_of
+from wirebound_lab.data.sequences import NO_LABEL
+from wirebound_lab.data.sequences import Batch as Utterances
+from wirebound_lab.run.config import ConfigError, RunConfig
+from wirebound_lab.run.models import build_method, build_optimizer
+from wirebound_lab.tasks.task import SEED, Figures, Record, Task, paper_rates
 
+DATA = ("speech", "timit", "spoken")
 _EVALUATION_BATCH = 64
+# Connectivity of each matrix in units of the global one (appendix A): inputs, recurrent, output.
+MULTIPLIERS = {"ih": 1.8, "hh": 0.6, "readout": 6.0}
 
 
-class PhonemeTask(Task):
+class TwoWayLSTM(nn.Module):
+    """A dense bidirectional LSTM that takes padded batches as ``SparseLSTM`` does.
+
+    Two one-way passes, one over reversed sequences: torch's packed sequences would do the same, several times slower
+    on a CPU.
+    """
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.ahead = nn.LSTM(inputs, hidden, batch_first=True)
+        self.back = nn.LSTM(inputs, hidden, batch_first=True)
+
+    def forward(self, x: Tensor, state: None = None, lengths: Tensor | None = None) -> tuple[Tensor, None]:
+        """[B, T, 2 · hidden]; what stands beyond a sequence's length is without meaning."""
+        if state is not None:
+            raise ValueError("state must be None: every sequence starts anew")
+        turned = reverse(x, lengths)
+        back = reverse(self.back(turned)[0], lengths)
+        return torch.cat([self.ahead(x)[0], back], dim=2), None
+
+
+def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Each sequence of x [B, T, F] from its end to its start; padding stays where it is."""
+    steps = torch.arange(x.shape[1])
+    if lengths is None:
+        return x.flip(1)
+    places = torch.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)
+    return x.gather(1, places.unsqueeze(2).expand(-1, -1, x.shape[2]))
+
+
+class PhonemeNet(nn.Module):
+    """Logits of every frame, [B, T, classes], from inputs [B, T, features] and lengths [B]."""
+
+    def __init__(self, lstm: nn.Module, readout: nn.Module) -> None:
+        super().__init__()
+        self.lstm, self.readout = lstm, readout
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        hidden, _ = self.lstm(x, lengths=lengths)
+        logits: Tensor = self.readout(hidden)
+        return logits
+
+
+def frame_loss(logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+    """Cross-entropy over the frames that have a label."""
+    return F.cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=NO_LABEL, reduction=reduction)
+
+
+@torch.no_grad()
+def frame_errors(model: nn.Module, batch: Utterances) -> tuple[int, int, float]:
+    """(wrong frames, frames that have a label, their summed cross-entropy)."""
+    logits = model(batch.x, batch.lengths).flatten(0, 1)
+    y = batch.y.flatten()
+    labelled = y != NO_LABEL
+    wrong = int((logits.argmax(1)[labelled] != y[labelled]).sum())
+    loss = F.cross_entropy(logits, y, ignore_index=NO_LABEL, reduction="sum").item()
+    return wrong, int(labelled.sum()), loss
+
+
+def dense_model(features: int, hidden: int, classes: int, seed: int) -> PhonemeNet:
+    """All connections, with the paper's first weights N(0,1)/√n_in; biases start at 0, as in the sparse one."""
+    model = PhonemeNet(TwoWayLSTM(features, hidden), nn.Linear(2 * hidden, classes))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.zero_()
+            else:
+                parameter.normal_(0.0, parameter.shape[1] ** -0.5, generator=generator)
+    return model
+
+
+def shares_of(connectivity: float) -> list[float]:
+    """Connectivity of the five matrices; where the paper's multiple is more than all, others take the rest."""
+    return [min(1.0, MULTIPLIERS[kind] * connectivity) for kind in ("ih", "hh", "ih", "hh", "readout")]
+
+
+def sparse_model(
+    features: int, hidden: int, classes: int, connectivity: float | None, budget: int | None, seed: int
+) -> PhonemeNet:
+    """One budget for all five matrices, shared out at the start as the paper does."""
+    shapes = [
+        LayerShape(f"lstm.weight_{kind}_l0{end}", 4 * hidden, features if kind == "ih" else hidden)
+        for end in ("", "_reverse")
+        for kind in ("ih", "hh")
+    ]
+    shapes.append(LayerShape("readout", classes, 2 * hidden))
+    possible = sum(shape.possible for shape in shapes)
+    p0 = connectivity if connectivity is not None else (budget or 0) / possible
+    shares = shares_of(max(p0, 1e-9))  # one of 0 or less is left for allocate to refuse, which says why
+    sizes = [(shape.n_out, shape.n_in) for shape in shapes]
+    counts = allocate([shape.name for shape in shapes], sizes, shares, connectivity, budget)
+    wiring = Wiring(shapes, counts, seed=seed)
+    lstm = SparseLSTM(features, hidden, batch_first=True, bidirectional=True, wiring=wiring, layer_id=0)
+    readout = SparseLinear(2 * hidden, classes, wiring=wiring, layer_id=len(shapes) - 1, owner=False)
+    return PhonemeNet(lstm, readout)
+
+
+class Phonemes(Task):
     """Training on padded batches of utterances, the error on held-out speakers, and that of the test."""
 
     name = "phonemes"
+    title = "phones of speech, frame by frame, with a bidirectional LSTM (figure 2)"
+    headline = "test error {test_error_at_best_validation:.2%} at the least validation error (epoch {best_epoch})"
+    settings = (
+        SEED,
+        Setting("data", "str", "speech", "data set", choices=DATA),
+        Setting("partial", "bool", False, "accept a part of TIMIT"),
+        Setting(
+            "validation", "float", 0.05,
+            "share of the training utterances that is held out, whole speakers, to pick the epoch", above=0, below=1,
+        ),
+        Setting("utterances", "int | None", None, "train on so many utterances an epoch only, for trying out", least=1),
+        Setting("test_utterances", "int | None", None, "evaluate on so many utterances of each part only, for trying out", least=1),
+        Setting("hidden", "list[int]", [200], "cells of the LSTM in each direction", least=1),
+        Setting("l1", "float", 0.03, "α, the ℓ1 pull", least=0),
+        Setting("noise", "float", 0.0, "g of deep-r, the noise in units of η; soft-deep-r has α/3", least=0),
+    )  # fmt: skip
+    defaults: ClassVar[Mapping[str, Any]] = {"epochs": 40, "batch_size": 32, "optimizer": "adam", "lr": 0.01, "eps": 1e-4}
+    large_batches = True
 
-    def __init__(self, config: PhonemeConfig) -> None:
-        self.config: PhonemeConfig = config
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
         data = load_sequences(config.data, config.data_path, partial=config.partial)
         self.data = data.split_validation(config.validation, config.seed)
         self.input_shape = (self.data.features,)
         utterances = len(self.data.part("train"))
-        self.per_epoch = math.ceil(min(utterances, config.utterances or utterances) / config.batch_size)
-        sizes = (self.data.features, config.hidden, self.data.classes)
-        if config.plain:
+        self.per_epoch = -(-min(utterances, config.utterances or utterances) // config.batch_size)
+        sizes = (self.data.features, config.hidden[0], self.data.classes)
+        if METHODS[config.method].plain:
             model = dense_model(*sizes, seed=config.seed)
         else:
             model = sparse_model(*sizes, config.connectivity, config.budget, config.seed)
         shares = shares_of(config.connectivity or 1.0)
-        self.method = build_task_method(
-            config,
-            model,
-            optim.Adam(model.parameters(), lr=config.lr, eps=config.eps, weight_decay=config.weight_decay),
-            self.steps,
-            l1=[config.l1] * len(shares),
-            noise=[math.sqrt(2 * config.temperature / config.lr)] * len(shares),  # η g = √(2ηT)
-            allocation=shares,
-        )
+        l1, noise = ([getattr(config, name, 0.0)] * len(shares) for name in ("l1", "noise"))
+        rates = paper_rates(config, l1, noise)
+        self.method = build_method(config, model, build_optimizer(config, model), self.per_epoch, allocation=shares, **rates)
 
-    def batches(self, epoch: int) -> Iterator[Batch]:
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        super().check(config)
+        if len(config.hidden) != 1:
+            raise ConfigError(f"hidden (={config.hidden}) must be one number: the LSTM has one layer")
+
+    def batches(self, epoch: int, start: int) -> Iterator[Batch]:
         order = self.data.order("train", self.config.seed, epoch)[: self.config.utterances]
-        return self.data.batches(self.config.batch_size, order)
+        found = self.data.batches(self.config.batch_size, order)
+        return (Batch((x, lengths), y) for x, lengths, y in itertools.islice(found, start, None))
 
-    def loss(self, batch: Batch) -> Tensor:
-        return frame_loss(self.method.model(batch.x, batch.lengths), batch.y)
+    def loss(self, outputs: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+        return frame_loss(outputs, y, reduction)
 
-    def measure(self, epoch: int, figures: dict[str, float]) -> dict[str, float | None]:
+    def count(self, y: Tensor) -> int:
+        return int((y != NO_LABEL).sum())
+
+    def measure(self, epoch: int, figures: Figures, record: Record) -> dict[str, float | None]:
         """Validation after every epoch; the test set where its error counts: at a new best, and at the end."""
         validation, _ = self._evaluate("validation")
         better = validation < figures.get("best_validation_error", math.inf)
@@ -76,37 +204,19 @@ class PhonemeTask(Task):
             error, loss = self._evaluate("test")
             figures |= {"test_accuracy": 1 - error, "test_error": error, "test_loss": loss}
         if better:
-            figures |= {
-                "best_epoch": epoch,
-                "best_validation_error": validation,
-                "test_error_at_best_validation": figures["test_error"],
-            }
+            best = {"best_epoch": epoch, "best_validation_error": validation}
+            figures |= {**best, "test_error_at_best_validation": figures["test_error"]}
         names = ("test_error", "test_accuracy", "test_loss")
         return {"validation_error": validation, **{name: figures[name] if tested else None for name in names}}
 
     def _evaluate(self, part: str) -> tuple[float, float]:
         """(share of wrong frames, mean cross-entropy) on a part."""
-        wrong, frames, loss = 0, 0, 0.0
+        model = self.method.model.eval()
         utterances = self.data.part(part)[: self.config.test_utterances]
-        for batch in self.data.batches(_EVALUATION_BATCH, utterances):
-            counts = frame_errors(self.method.model, batch)
-            wrong, frames, loss = wrong + counts[0], frames + counts[1], loss + counts[2]
+        counts = [frame_errors(model, batch) for batch in self.data.batches(_EVALUATION_BATCH, utterances)]
+        wrong, frames, loss = (sum(column) for column in zip(*counts, strict=True))
         return wrong / max(1, frames), loss / max(1, frames)
 
-    def facts(self) -> dict[str, Any]:
-        return {
-            "data": self.config.data,
-            "evaluated_on": "test",
-            "utterances": {part: len(self.data.part(part)) for part in ("train", "validation", "test")},
-            "classes": self.data.classes,
-        }
-
-
-_RESULT = (
-    "test error {test_error_at_best_validation:.2%} at the least validation error (epoch {best_epoch}),"
-    " {test_error:.2%} after the last"
-)
-main = partial(main_of, "phonemes", __doc__ or "", PhonemeConfig, PhonemeTask, _RESULT)
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    def facts(self, connectivity: float) -> dict[str, Any]:
+        utterances = {part: len(self.data.part(part)) for part in ("train", "validation", "test")}
+        return {"data": self.config.data, "evaluated_on": "test", "utterances": utterances, "classes": self.data.classes}

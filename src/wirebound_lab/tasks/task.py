@@ -1,70 +1,75 @@
-"""What an experiment with data and a network of its own is, and ``summary.json`` of a run of it."""
+"""What a task is: data, network, loss and measures. The loop (``wirebound_lab.run``) does the rest."""
 
 from __future__ import annotations
 
-import platform
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from wirebound.ledger import ledger
-from wirebound.methods import Method
-from wirebound.nn.sparse_layer import wirings
-from wirebound.ops import library
-from wirebound.version import __version__
-from wirebound_lab.run.observe import Observer
-from wirebound_lab.tasks.task_config import TaskConfig
+from wirebound.distributed import world_size
+from wirebound.engine.modules import Batch, Engine, ModuleEngine
+from wirebound.engine.window import StepWindow
+from wirebound.methods import METHODS, Method, Setting
+from wirebound.methods.soft_rules import theta_min_from_l1
+from wirebound_lab.run.config import ConfigError, RunConfig
+from wirebound_lab.run.engines import DistributedEngine
 
-
-@dataclass
-class Progress:
-    """Where a run stands after an epoch: what a checkpoint keeps beside model, optimiser and method."""
-
-    initial: list[int]  # connections of each matrix before the first step
-    epoch: int = 0  # epochs that are done
-    active_min: int = 0
-    active_max: int = 0
-    seconds: float = 0.0
-    metrics: int = 0  # bytes of metrics.jsonl
-    figures: dict[str, float] = field(default_factory=dict)  # what the task has measured up to now, by name
+WINDOWS = 400  # points of the loss curve of a run
+Figures = dict[str, Any]  # what has been measured up to now, by name: the summary will say it
+Record = Callable[..., None]  # a line of metrics.jsonl: (kind, **values)
+SEED = Setting("seed", "int", 0, "decides connections, weights, noise and the order of the data", least=0, below=2**32)
 
 
 class Task(ABC):
-    """What an experiment gives to the loop."""
+    """What one run trains, set up from its settings before the first step."""
 
-    name: str
-    config: TaskConfig
-    method: Method
+    name: ClassVar[str]
+    title: ClassVar[str]  # one line for the help
+    headline: ClassVar[str] = ""  # how the summary is told beside the usual, in the form of ``str.format``
+    settings: ClassVar[tuple[Setting, ...]] = ()  # its own, and those of a run or a method that it declares otherwise
+    defaults: ClassVar[Mapping[str, Any]] = {}  # of settings that it does not declare, where others than usual
+    large_batches: ClassVar[bool] = False  # makes and frees arrays of megabytes in every step
+
+    config: RunConfig
+    method: Method  # with model and optimiser
     per_epoch: int  # steps of an epoch
     input_shape: tuple[int, ...]  # of what the first rewired matrix sees
 
+    @abstractmethod
+    def __init__(self, config: RunConfig) -> None: ...
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        """Raise ``ConfigError`` where settings do not fit together."""
+        if not config.sized and (config.connectivity or config.budget):
+            raise ConfigError(f"method (={config.method!r}) has no connectivity and no budget: omit them")
+
     @property
     def steps(self) -> int:
-        return self.per_epoch * self.config.epochs
+        """Steps of the whole run."""
+        return self.per_epoch * int(self.config.epochs)
+
+    @property
+    def window(self) -> int:
+        """Steps between two records of the loss."""
+        return max(1, self.steps // WINDOWS)
+
+    # Training
 
     @abstractmethod
-    def batches(self, epoch: int) -> Iterator[Any]:
-        """The batches of an epoch, the first being 1; the same for the same seed and number."""
+    def batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        """The batches of an epoch (the first is 1) from number ``start`` on; the same for the same seed."""
 
     @abstractmethod
-    def loss(self, batch: Any) -> Tensor:
-        """The mean loss of a batch."""
+    def loss(self, outputs: Any, y: Tensor, reduction: str = "mean") -> Tensor:
+        """The loss of a batch."""
 
-    @abstractmethod
-    def measure(self, epoch: int, figures: dict[str, float]) -> dict[str, float | None]:
-        """After an epoch: note what the summary will say in ``figures``; returns what the epoch's record says."""
-
-    @abstractmethod
-    def facts(self) -> dict[str, Any]:
-        """What the summary says about the data."""
-
-    def lr_factor(self, progress: float) -> float:
-        """η at ``progress`` (0 at the first step, 1 at the last) as a share of the first."""
-        return 1.0
+    def count(self, y: Tensor) -> int:
+        """Over how much of ``y`` the loss is the mean."""
+        return len(y)
 
     def after_backward(self) -> None:  # noqa: B027 (most tasks do nothing there)
         """Between the gradient and the step."""
@@ -72,37 +77,66 @@ class Task(ABC):
     def after_step(self) -> None:  # noqa: B027
         """After each step."""
 
+    def engine(self, config: RunConfig) -> Engine:
+        """What takes the steps."""
+        if config.engine == "fused":
+            raise ConfigError(f"engine (='fused') cannot run this: task (={self.name!r}) is trained by modules")
+        model, method = self.method.model, self.method
+        several = world_size() > 1
+        engine = (
+            DistributedEngine(model, method, loss=self.loss, count=self.count)
+            if several
+            else ModuleEngine(model, method, loss=self.loss)
+        )
+        engine.after_backward, engine.after_step = self.after_backward, self.after_step
+        return engine
 
-def summarise(task: Task, progress: Progress, observer: Observer) -> dict[str, Any]:
-    """``summary.json``: the end of a run in one object."""
-    config, method = task.config, task.method
-    shapes, active = method.shapes, method.layer_active()
-    possible = sum(shape.possible for shape in shapes)
-    budget = sum(w.budget for w in wirings(method.model)) if method.promises_budget else None
-    measured = progress.active_max if method.counts == "highest" else sum(active)
-    layers = [
-        {"name": s.name, "shape": [s.n_out, s.n_in], "possible": s.possible, "initial": a, "final": b}
-        for s, a, b in zip(shapes, progress.initial, active, strict=True)
-    ]
-    return {
-        "method": config.method,
-        **task.facts(),
-        "seed": config.seed,
-        "budget": budget,
-        "possible": possible,
-        "connectivity": (measured if budget is None else budget) / possible,
-        "max_active": progress.active_max,
-        "min_active": progress.active_min,
-        "steps": method.steps,
-        "epochs": config.epochs,
-        "seconds": round(progress.seconds, 3),
-        **progress.figures,
-        "layers": layers,
-        "ledger": [entry.__dict__ for entry in (*ledger(method.model, method).entries, *observer.entries())],
-        "versions": {
-            "wirebound": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "kernels": library.isa() or f"none ({library.reason()})",
-        },
-    }
+    def take_steps(
+        self, engine: Engine, epoch: int, lrs: Sequence[float], start: int, pause: Callable[[], bool]
+    ) -> Iterator[StepWindow]:
+        """The steps of an epoch, from number ``start`` on."""
+        assert isinstance(engine, ModuleEngine)
+        return engine.steps(self.batches(epoch, start), lrs, self.window, start, pause)
+
+    # Measuring
+
+    def begin_epoch(self, epoch: int, engine: Engine) -> None:  # noqa: B027
+        """Before the steps of an epoch, or of the rest of it, on every rank."""
+
+    def look(self, epoch: int, taken: int, figures: Figures, record: Record) -> None:  # noqa: B027
+        """At the beginning of an epoch (``taken`` 0) and after each window: what the task records besides."""
+
+    @abstractmethod
+    def measure(self, epoch: int, figures: Figures, record: Record) -> dict[str, float | None]:
+        """After an epoch: note what the summary will say in ``figures``; returns what the epoch's record says."""
+
+    @abstractmethod
+    def facts(self, connectivity: float) -> dict[str, Any]:
+        """What the summary says about the data."""
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the task itself."""
+        return {}
+
+    def load_state(self, stored: dict[str, Any]) -> None:  # noqa: B027
+        """Take over what a checkpoint holds."""
+
+
+def paper_rates(config: RunConfig, l1: list[float], noise: list[float]) -> dict[str, Any]:
+    """α and g of each matrix for ``build_method``; for soft-DEEP R by the paper's simple rule, α = 3 √(2T/η) = −θ_min/3."""
+    if not METHODS[config.method].settings or config.method != "soft-deep-r":
+        return {"l1": l1, "noise": noise}
+    floors = [theta_min_from_l1(rate) for rate in l1] if config.theta_min is None else config.theta_min
+    return {"l1": l1, "noise": [rate / 3 for rate in l1], "theta_min": floors}
+
+
+@torch.no_grad()
+def evaluate(outputs: Callable[..., Tensor], batches: Iterator[Batch], loss: Callable[..., Tensor]) -> tuple[float, float]:
+    """(accuracy, mean loss) on these examples."""
+    right, total, count = 0, 0.0, 0
+    for batch in batches:
+        logits = outputs(*batch.inputs)
+        right += int((logits.argmax(1) == batch.y).sum())
+        total += loss(logits, batch.y, reduction="sum").item()
+        count += len(batch.y)
+    return right / count, total / count

@@ -1,0 +1,219 @@
+"""Other processes on this machine: started, watched, interrupted and ended in one way.
+
+A ``Child`` is a function in a process of its own. ``run_pool`` runs independent ones some at a time, for sweeps and
+figures; ``launch.py`` has those that train together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing import forkserver
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, TypeVar
+
+from wirebound_lab.run.interrupt import Interrupted
+
+# What the server of the children imports for all of them; torch's optimisers and DDP want the second, which is large.
+PRELOAD = ["wirebound_lab.run.loop", "torch._dynamo"]
+GRACE = 5.0  # seconds that children have to end by themselves
+POLL = 0.2  # seconds
+_TIME_TO_STOP = 60.0  # seconds that jobs have to write a checkpoint after Ctrl-C
+_INTERRUPTED = 128 + signal.SIGINT
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of glibc's mallopt
+
+Work = Callable[..., int]
+Key = TypeVar("Key")
+
+
+class Child:
+    """A function of a module in a process of its own; its exit code is what the function returns.
+
+    A terminal's Ctrl-C does not reach it, ``tell`` does. It ends with this process, however that ends.
+
+    Args:
+        work: the function.
+        arguments: what it is called with.
+        folder: where the child leaves notes; it must exist as long as the child runs.
+        name: of its notes.
+        hears: whether it is interrupted by SIGINT.
+        quiet: what it prints goes to a file, see ``said``.
+    """
+
+    def __init__(
+        self, work: Work, arguments: tuple[Any, ...], folder: Path, name: str, *, hears: bool = True, quiet: bool = False
+    ) -> None:
+        self._notes = folder / name
+        given = (work, arguments, str(self._notes), hears, quiet)
+        self._process = _context().Process(target=_child, args=given, name=name)
+        self._process.start()
+        self.sentinel: int = self._process.sentinel
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, minus the signal that ended it, or None while it runs."""
+        found: int | None = self._process.exitcode
+        return found
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended it, if an error did."""
+        path = self._notes.with_name(self._notes.name + ".error")
+        found: BaseException | None = pickle.loads(path.read_bytes()) if path.exists() else None
+        return found
+
+    @property
+    def said(self) -> str:
+        """What a quiet child has printed."""
+        path = self._notes.with_name(self._notes.name + ".txt")
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    @property
+    def listens(self) -> bool:
+        """Whether it has come so far that a signal is not lost."""
+        return self._notes.with_name(self._notes.name + ".listens").exists()
+
+    def tell(self, number: int) -> None:
+        """Send a signal."""
+        with contextlib.suppress(ProcessLookupError):
+            if self._process.pid is not None and self.code is None:
+                os.kill(self._process.pid, number)
+
+    def end(self, seconds: float = 0.0) -> None:
+        """Give it some time to end, then end it."""
+        self._process.join(seconds)
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join()
+
+
+def in_words(code: int) -> str:
+    """How a process ended that a signal has ended."""
+    name = signal.Signals(-code).name
+    return f"ended by {name}{' (often: out of memory)' if name == 'SIGKILL' else ''}"
+
+
+def keep_freed_memory() -> bool:
+    """Tell glibc's allocator to give nothing back to the system; whether it listened.
+
+    Every step of a convolutional or recurrent network makes and frees arrays of megabytes. Given back to the system
+    and asked for again, each of their pages costs a fault: a third of the time and more in a virtual machine.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return False
+    return bool(mallopt(_MMAP_MAX, 0) and mallopt(_TRIM_THRESHOLD, (1 << 31) - 1))
+
+
+def _context() -> Any:
+    """A server that has imported torch once and forks the children, where there is one."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    # The server is in our process group: a terminal's Ctrl-C must not end it while it imports.
+    if threading.current_thread() is threading.main_thread():
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.signal(signal.SIGINT, before)
+    return context
+
+
+# In a child
+
+
+def _child(work: Work, arguments: tuple[Any, ...], notes: str, hears: bool, quiet: bool) -> None:
+    if not os.path.isdir(os.path.dirname(notes)):
+        os._exit(_INTERRUPTED)  # the parent was interrupted while this child was being started
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the parent alone, which tells its children
+    signal.signal(signal.SIGINT, signal.default_int_handler if hears else signal.SIG_IGN)
+    Path(notes + ".listens").touch()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if quiet:
+        output = os.open(notes + ".txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+    try:
+        code = work(*arguments)
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get("WIREBOUND_DEBUG"):
+            traceback.print_exc()
+        interrupted = error.code if isinstance(error, Interrupted) else _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 0
+        code = interrupted or (2 if isinstance(error, ValueError) else 1)
+        Path(notes + ".error").write_bytes(_pickled(error))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # threads of gloo may still wait for a peer that is gone
+
+
+def _pickled(error: BaseException) -> bytes:
+    try:
+        content = pickle.dumps(error)
+        pickle.loads(content)  # some can be written and not be read
+        return content
+    except Exception:
+        return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+
+
+def _end_with_parent() -> None:
+    """A run writes a checkpoint first."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE)
+        os._exit(1)
+
+
+# Independent jobs
+
+
+def run_pool(
+    take: Callable[[], tuple[Key, Child] | None],
+    jobs: int,
+    ended: Callable[[Key, Child], None],
+    tick: Callable[[Sequence[Key]], None] = lambda running: None,
+) -> None:
+    """Run what ``take`` gives, ``jobs`` at a time, until it has nothing more and all have ended.
+
+    After Ctrl-C no more are started, those that run are interrupted, and all have ended before it is passed on.
+    """
+    running: list[tuple[Key, Child]] = []
+    try:
+        while True:
+            while len(running) < jobs and (started := take()) is not None:
+                running.append(started)
+            tick([key for key, _ in running])
+            if not running:
+                return
+            wait([child.sentinel for _, child in running], timeout=POLL)
+            for pair in [pair for pair in running if pair[1].code is not None]:
+                running.remove(pair)
+                ended(*pair)
+    except KeyboardInterrupt:
+        for _, child in running:
+            child.tell(signal.SIGINT if child.listens else signal.SIGKILL)  # one that is being started has nothing to keep
+        deadline = time.monotonic() + _TIME_TO_STOP
+        for key, child in running:
+            child.end(max(0.0, deadline - time.monotonic()))
+            ended(key, child)
+        raise
+    finally:
+        for _, child in running:
+            child.end()

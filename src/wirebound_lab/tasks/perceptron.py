@@ -1,0 +1,101 @@
+"""A perceptron on images as vectors: the paper's MNIST experiments, and whatever data sets there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from wirebound.engine.modules import Batch, Engine, data_order
+from wirebound.engine.window import StepWindow
+from wirebound.methods import METHODS, Setting
+from wirebound.nn.perceptron import ACTIVATIONS
+from wirebound.nn.sparsify import SCOPES
+from wirebound.wiring.budget import RULES, read_allocation
+from wirebound.wiring.draw import INITS
+from wirebound_lab import data as datasets
+from wirebound_lab.run.config import ConfigError, RunConfig
+from wirebound_lab.run.engines import choose_engine
+from wirebound_lab.run.models import build_method, build_model, build_optimizer
+from wirebound_lab.run.paper import find_claim
+from wirebound_lab.tasks.task import Figures, Record, Task, evaluate
+
+_EVALUATION_BATCH = 1000
+
+
+class Perceptron(Task):
+    """Training and evaluation of linear layers with activations between them."""
+
+    name = "perceptron"
+    title = "linear layers on images as vectors (the paper's MNIST networks)"
+    settings: ClassVar[tuple[Setting, ...]] = (
+        Setting("data", "str", "mnist", "data set: mnist, digits, or cifar10 (flattened)"),
+        Setting("scope", "str", "global", "one budget for the network, or one for each layer", choices=SCOPES),
+        Setting(
+            "allocation", "str", "paper",
+            f"how the budget is shared out at the start: {', '.join(RULES)}; or the count (or connectivity) of each layer "
+            "with commas between them",
+        ),
+        Setting("hidden", "list[int]", [300, 100], "sizes of the hidden layers", least=1),
+        Setting("activation", "str", "relu", "activation of the hidden layers", choices=tuple(ACTIVATIONS)),
+        Setting("bias", "bool", False, "give layers biases (not counted in the budget)"),
+        Setting("init", "str", "dense-fan-in", "scale of the first weights", choices=INITS),
+        Setting("gain", "float", 1.0, "factor on the scale of the first weights", above=0),
+        Setting("max_fan_in", "int | None", None, "most connections of an output neuron (sparse methods)", least=1),
+        Setting("max_fan_out", "int | None", None, "most connections of an input neuron (sparse methods)", least=1),
+        Setting(
+            "dale", "float | None", None, "share of the input neurons that are excitatory, the others inhibiting", least=0, most=1
+        ),
+    )  # fmt: skip
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        data = datasets.load(config.data, path=config.data_path)
+        if config.validation:
+            data = datasets.split_validation(data, config.validation, seed=0)
+        self.data, self.input_shape = data, data.shape
+        self.per_epoch = -(-len(data.train_y) // config.batch_size)
+        self.test_x = data.inputs("test", flatten=True)
+        model = build_model(config, self.test_x.shape[1], data.classes)
+        self.method = build_method(config, model, build_optimizer(config, model), self.per_epoch)
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        try:
+            read_allocation(config.allocation)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        for name in ("max_fan_in", "max_fan_out", "dale"):
+            if getattr(config, name) is not None and METHODS[config.method].plain:
+                raise ConfigError(f"{name} (={getattr(config, name)}) must not be given for {config.method}, which has no wiring")
+
+    def engine(self, config: RunConfig) -> Engine:
+        return choose_engine(config, self.method.model, self.method, self.data)
+
+    def batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        raise NotImplementedError("the engines gather the examples of a perceptron themselves")
+
+    def loss(self, outputs: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+        return F.cross_entropy(outputs, y, reduction=reduction)
+
+    def take_steps(
+        self, engine: Engine, epoch: int, lrs: Sequence[float], start: int, pause: Callable[[], bool]
+    ) -> Iterator[StepWindow]:
+        order = data_order(len(self.data.train_y), self.config.seed, epoch)
+        return engine.epoch(order, lrs, self.config.batch_size, self.window, start, pause)
+
+    def measure(self, epoch: int, figures: Figures, record: Record) -> dict[str, float | None]:
+        self.evaluate(self.data.test_y, figures)
+        return {name: figures[name] for name in ("test_loss", "test_accuracy")}
+
+    def evaluate(self, labels: Tensor, figures: Figures) -> None:
+        model = self.method.model.eval()
+        parts = zip(self.test_x.split(_EVALUATION_BATCH), labels.split(_EVALUATION_BATCH), strict=True)
+        figures["test_accuracy"], figures["test_loss"] = evaluate(model, (Batch((x,), y) for x, y in parts), self.loss)
+
+    def facts(self, connectivity: float) -> dict[str, Any]:
+        claim = find_claim(self.config, connectivity)
+        found = {"data": self.config.data, "evaluated_on": "validation" if self.config.validation else "test"}
+        return found if claim is None else {**found, "paper": claim}
