@@ -6,14 +6,15 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from wirebound_lab import data
-from wirebound_lab.data import download, sources
+from wirebound_lab.data import download
+from wirebound_lab.data.content import File
+from wirebound_lab.data.mnist import Mnist
 
 # pytest's importlib mode puts no folder on the path, and the tests here share a module.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -80,11 +81,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
         "t10k-labels-idx1-ubyte": np.arange(3),
     }
     contents = {name: idx(array) for name, array in arrays.items()}
-    files = tuple(
-        sources.File(name, len(content), hashlib.sha256(content).hexdigest())
-        for name, content in contents.items()
-    )
-    monkeypatch.setattr(sources, "MNIST", replace(sources.MNIST, files=files, mirrors=()))
+    files = tuple(File(name, len(content), hashlib.sha256(content).hexdigest()) for name, content in contents.items())
+    monkeypatch.setattr(Mnist, "files", files)
+    monkeypatch.setattr(Mnist, "mirrors", ())
     return contents
 
 

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wirebound_lab.data import DataError
-from wirebound_lab.data.content import read_members
-from wirebound_lab.data.sources import File
+from wirebound_lab.data.content import File, read_members
 
 CONTENT = b"the right content" * 40
 WANTED = File("package/data", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -20,9 +20,11 @@ import numpy as np
 import pytest
 from data_helpers import Server, put
 
-import wirebound_lab.data.sources as sources_module
 from wirebound_lab import data
-from wirebound_lab.data import cifar10, download, sources
+from wirebound_lab.data import cifar10, download
+from wirebound_lab.data.cifar10 import Cifar10
+from wirebound_lab.data.content import File
+from wirebound_lab.data.mnist import Mnist
 
 pytestmark = pytest.mark.usefixtures("no_npm")
 FIRST = "train-images-idx3-ubyte"
@@ -34,14 +36,14 @@ def serve(server: Server, contents: dict[str, bytes], prefix: str = "good", pack
 
 
 def mirrors(monkeypatch: pytest.MonkeyPatch, *urls: str) -> None:
-    monkeypatch.setattr(sources, "MNIST", replace(sources.MNIST, mirrors=urls))
+    monkeypatch.setattr(Mnist, "mirrors", urls)
 
 
 def everything_in(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
-CANONICAL = sorted(f"{file.name}.gz" for file in sources.MNIST.files)
+CANONICAL = sorted(f"{file.name}.gz" for file in Mnist.files)
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -215,19 +217,19 @@ def test_no_network_call_outlives_the_time_limit_of_a_trickle(server: Server, tm
 
 def child(server: Server, url: str) -> subprocess.Popen[str]:
     """Another process that fetches the tiny data set."""
-    known = json.dumps([astuple(file) for file in sources.MNIST.files])
+    known = json.dumps([astuple(file) for file in Mnist.files])
     script = f"""
 import json
-from dataclasses import replace
 from wirebound_lab import data
-from wirebound_lab.data import download, sources
-files = tuple(sources.File(*entry) for entry in json.loads({known!r}))
-sources.MNIST = replace(sources.MNIST, files=files, mirrors=({url!r},))
+from wirebound_lab.data import download
+from wirebound_lab.data.content import File
+from wirebound_lab.data.mnist import Mnist
+Mnist.files, Mnist.mirrors = tuple(File(*entry) for entry in json.loads({known!r})), ({url!r},)
 download.ANSWER_SECONDS = download.STALL_SECONDS = 30
 print("ready", flush=True)
 print(len(data.load("mnist").train_y))
 """
-    root = Path(sources_module.__file__).parents[2]
+    root = Path(download.__file__).parents[2]
     return subprocess.Popen(
         [sys.executable, "-c", script],
         stdout=subprocess.PIPE,
@@ -283,10 +285,11 @@ def test_killed_process_leaves_no_file_that_could_be_used(
 def tiny_cifar10(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """Six batches of four images take CIFAR-10's place."""
     random = np.random.RandomState(1)
-    contents = {file.name: random.bytes(4 * 3073) for file in sources.CIFAR10.files}
-    files = tuple(sources.File(n, len(c), hashlib.sha256(c).hexdigest()) for n, c in contents.items())
+    contents = {file.name: random.bytes(4 * 3073) for file in Cifar10.files}
+    files = tuple(File(n, len(c), hashlib.sha256(c).hexdigest()) for n, c in contents.items())
     monkeypatch.setattr(cifar10, "_ROWS", 4)
-    monkeypatch.setattr(sources, "CIFAR10", replace(sources.CIFAR10, files=files, mirrors=()))
+    monkeypatch.setattr(Cifar10, "files", files)
+    monkeypatch.setattr(Cifar10, "mirrors", ())
     return contents
 
 
@@ -308,14 +311,12 @@ def test_cifar10_from_its_archive(
     server.pages["/short.tar.gz"] = good[: len(good) // 2]
     server.pages["/good.tar.gz"] = good
     urls = tuple(f"{server.url}{name}.tar.gz" for name in ("wrong", "short"))
-    monkeypatch.setattr(sources, "CIFAR10", replace(sources.CIFAR10, mirrors=urls))
+    monkeypatch.setattr(Cifar10, "mirrors", urls)
     with pytest.raises(data.DataUnavailable, match=r"(?s)test_batch.bin: sha256.*intact") as caught:
         data.load("cifar10")
     assert len(caught.value.attempts) == 5
     assert everything_in(cache) == []
-    monkeypatch.setattr(
-        sources, "CIFAR10", replace(sources.CIFAR10, mirrors=(*urls, f"{server.url}good.tar.gz"))
-    )
+    monkeypatch.setattr(Cifar10, "mirrors", (*urls, f"{server.url}good.tar.gz"))
     dataset = data.load("cifar10")
     assert dataset.train_x.shape == (20, 3, 32, 32)
     first = np.frombuffer(tiny_cifar10["data_batch_1.bin"], dtype=np.uint8).reshape(4, 3073)

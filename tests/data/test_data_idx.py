@@ -13,7 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wirebound_lab.data import DataError
-from wirebound_lab.data.idx import parse_idx, read_idx
+from wirebound_lab.data.content import parse_idx, read_file
+
+
+def read_idx(path: Path, limit: int) -> np.ndarray:
+    return parse_idx(read_file(path, limit), str(path))
+
 
 GOOD = idx(np.arange(2 * 3 * 4).reshape(2, 3, 4))
 

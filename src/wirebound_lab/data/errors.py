@@ -29,6 +29,6 @@ class DataUnavailable(DataError):
         lines += [advice] if advice else []
         lines.append(
             f"Set WIREBOUND_DATA to a folder that holds {name}/, or pass its folder as path;"
-            " the file names are in wirebound_lab.data.sources."
+            f" the file names are in wirebound_lab.data.{name}."
         )
         super().__init__("\n".join(lines))

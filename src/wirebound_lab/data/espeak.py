@@ -1,12 +1,14 @@
-"""The eSpeak NG synthesiser, through the library that the package espeakng-loader brings: speech and its phone times.
+"""Makes the corpus ``spoken`` by the eSpeak NG synthesiser: ``python -m wirebound_lab.data.espeak FILE``.
 
-The library keeps state for its whole process beside the seed of its noise: the same calls give the same samples only
-in a process that made no others before. ``spoken_make`` therefore runs in a process of its own.
+The library, which the package espeakng-loader brings, keeps state for its whole process beside the seed of its noise:
+the same calls give the same samples only in a process that made no others before. So this is a program of its own.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import DataError
+from .mfcc import RATE, frame_centres, mfcc
+from .phones_file import pack_phones
+from .spoken import LANGUAGE, SEED, Line, class_name, lines, sentences
+from .timit import CLASSES
 
 # Names and numbers of the library's public header, speak_lib.h.
 _SYNCHRONOUS = 2  # espeak_AUDIO_OUTPUT: samples to the callback, and return when all are there
@@ -25,26 +31,15 @@ _CHARS_UTF8 = 1
 _POS_CHARACTER = 1
 
 
-class _Name(ctypes.Union):
-    _fields_ = (("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8))
-
-
 class _Event(ctypes.Structure):
     _fields_ = (
-        ("type", ctypes.c_int),
-        ("unique_identifier", ctypes.c_uint),
-        ("text_position", ctypes.c_int),
-        ("length", ctypes.c_int),
-        ("audio_position", ctypes.c_int),
-        ("sample", ctypes.c_int),
+        *((name, ctypes.c_int) for name in ("type", "identifier", "text", "length", "milliseconds", "sample")),
         ("user_data", ctypes.c_void_p),
-        ("id", _Name),
+        ("name", ctypes.c_char * 8),  # of a union, the member that holds a phone; it may lack an end mark
     )
 
 
-_Callback = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event)
-)
+_Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event))
 
 
 @dataclass(frozen=True)
@@ -63,9 +58,7 @@ class Synthesiser:
         try:
             import espeakng_loader  # an optional package
         except ImportError as error:
-            raise DataError(
-                f"spoken: needs the package espeakng-loader: pip install 'wirebound[espeak]' ({error})"
-            ) from error
+            raise DataError(f"spoken: needs espeakng-loader: pip install 'wirebound[espeak]' ({error})") from error
         self._data = Path(espeakng_loader.get_data_path())
         try:
             self._library: Any = ctypes.CDLL(str(espeakng_loader.get_library_path()))
@@ -85,33 +78,30 @@ class Synthesiser:
         try:
             self._library.espeak_ng_SetRandSeed(ctypes.c_long(seed))
         except AttributeError as error:
-            raise DataError(f"spoken: eSpeak NG (={self.version}) must be 1.52 or newer ({error})") from error
+            version = self._library.espeak_Info(None).decode()
+            raise DataError(f"spoken: eSpeak NG (={version}) must be 1.52 or newer ({error})") from error
         self._callback = _Callback(self._collect)  # kept: the library holds only a pointer
         self._library.espeak_SetSynthCallback(self._callback)
-
-    @property
-    def version(self) -> str:
-        return str(self._library.espeak_Info(None).decode())
 
     def voice(self, language: str, variant: str) -> None:
         # The library takes an unknown variant without a word, and speaks with the plain voice.
         if not (self._data / "voices" / "!v" / variant).is_file():
             raise DataError(f"spoken: voice variant (={variant!r}) must be one of eSpeak NG's")
-        self._demand(self._library.espeak_SetVoiceByName(f"{language}+{variant}".encode()), f"voice {language}+{variant}")
+        self._demand("SetVoiceByName", (f"{language}+{variant}".encode(),), f"voice {language}+{variant}")
 
     def speak(self, text: str, words_a_minute: int, pitch: int) -> Speech:
         self._pieces, self._phones = [], []
         for parameter, value in ((_RATE, words_a_minute), (_PITCH, pitch)):
-            self._demand(self._library.espeak_SetParameter(parameter, value, 0), f"parameter {parameter} = {value}")
+            self._demand("SetParameter", (parameter, value, 0), f"parameter {parameter} = {value}")
         raw = text.encode()
-        result = self._library.espeak_Synth(raw, len(raw) + 1, 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None)
-        self._demand(result, f"text {text!r}")
+        self._demand("Synth", (raw, len(raw) + 1, 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None), f"text {text!r}")
         samples = np.frombuffer(b"".join(self._pieces), dtype=np.int16)
         if len(samples) == 0 or not self._phones:
             raise DataError(f"spoken: eSpeak NG must give samples and phones for {text!r}, gave none")
         return Speech(samples, self.rate, tuple(self._phones))
 
-    def _demand(self, result: int, what: str) -> None:
+    def _demand(self, function: str, arguments: tuple[Any, ...], what: str) -> None:
+        result = getattr(self._library, f"espeak_{function}")(*arguments)
         if result != 0:
             raise DataError(f"spoken: eSpeak NG must accept {what}, returned {result}")
 
@@ -121,8 +111,61 @@ class Synthesiser:
         at = 0
         while events[at].type != _LIST_END:
             if events[at].type == _PHONEME:
-                # The field's raw bytes: it has no end mark when the name fills it.
-                name = ctypes.string_at(ctypes.addressof(events[at].id), 8).split(b"\0")[0]
-                self._phones.append((int(events[at].sample), name.decode("utf-8", "replace")))
+                self._phones.append((int(events[at].sample), events[at].name.decode("utf-8", "replace")))
             at += 1
         return 0
+
+
+def make(chosen: Iterable[Line]) -> bytes:
+    """The corpus of these lines as the content of its file."""
+    engine, texts, voice = Synthesiser(SEED), sentences(), ""
+    spoken, features, labels = list(chosen), [], []
+    for line in spoken:
+        if line.voice != voice:
+            engine.voice(LANGUAGE, line.voice)
+            voice = line.voice
+        speech = engine.speak(texts[line.number], line.speed, line.pitch)
+        features.append(mfcc(resample(speech.samples, speech.rate)))
+        labels.append(frame_labels(speech, len(features[-1])))
+    return pack_phones(
+        np.concatenate(features),
+        np.concatenate(labels),
+        np.array([len(part) for part in features]),
+        CLASSES,
+        np.array([line.test for line in spoken]),
+        [line.name for line in spoken],
+        [line.voice for line in spoken],
+    )
+
+
+def resample(samples: NDArray[np.int16], rate: int) -> NDArray[np.float64]:
+    """The signal at 16 kHz, by its spectrum: exact below both band limits; speech starts and ends in silence."""
+    if rate == RATE:
+        return samples.astype(np.float64)
+    unit = int(np.gcd(rate, RATE))
+    whole = -(-len(samples) // (rate // unit))  # so that both lengths are whole numbers of samples
+    before, after = whole * (rate // unit), whole * (RATE // unit)
+    spectrum = np.fft.rfft(samples.astype(np.float64), before)
+    kept = np.zeros(after // 2 + 1, dtype=np.complex128)
+    shared = min(len(kept), len(spectrum)) - 1  # without the last, which is one number for two
+    kept[:shared] = spectrum[:shared]
+    signal: NDArray[np.float64] = np.fft.irfft(kept, after) * (after / before)
+    return signal[: -(-len(samples) * RATE // rate)]
+
+
+def frame_labels(speech: Speech, frames: int) -> NDArray[np.uint8]:
+    """The class at the centre of each frame: a phone lasts until the next starts, and before the first is silence."""
+    try:
+        names = ["sil", *(class_name(name) for _, name in speech.phones)]
+    except KeyError as error:
+        raise DataError(f"spoken: phone (={error.args[0]!r}) of eSpeak NG must be in the table of spoken.py") from None
+    classes = np.array([CLASSES.index(name) for name in names], dtype=np.uint8)
+    starts = [start for start, _ in speech.phones]
+    return classes[np.searchsorted(starts, frame_centres(frames) * speech.rate / RATE, side="right")]
+
+
+if __name__ == "__main__":
+    try:
+        Path(sys.argv[1]).write_bytes(make(lines()))
+    except DataError as error:
+        raise SystemExit(str(error)) from None

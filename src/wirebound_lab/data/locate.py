@@ -1,61 +1,68 @@
-"""Where a data set is looked for on this machine: the given path, WIREBOUND_DATA, the user's cache."""
+"""Where a data set is on this machine: the given path, WIREBOUND_DATA, the user's cache; and how the cache gets it.
+
+Fetching happens in a working folder of this process inside the cache folder: downloads, packages, the checked
+files. Only checked, complete files leave it, each by one atomic rename. So a reader never sees half a file, an
+error leaves nothing behind, and two processes that fetch at once end with the same files.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from .errors import Attempt, DataError
-from .kind import Kind
+from .errors import Attempt, DataError, DataUnavailable
+from .kind import DataKind
 
 VARIABLE = "WIREBOUND_DATA"
 
+_log = logging.getLogger(__name__)  # each source as it is tried: some keep one waiting
+_PREFIX = ".fetch-"
+_STALE_SECONDS = 24 * 3600.0  # far longer than any fetch can take
 
-@dataclass(frozen=True)
-class Place:
-    """A folder that holds all files of a data set; ``cached`` if it is our own cache."""
+
+class Place(NamedTuple):
+    """Where a data set is: a folder that holds all its files, or an installed package; ``cached`` if it is ours."""
 
     folder: Path
-    how: str
+    name: str
     cached: bool = False
 
-    def __str__(self) -> str:
-        return f"{self.folder} ({self.how})"
 
-
-def search(kind: Kind[object], path: str | os.PathLike[str] | None) -> Iterator[Place | Attempt]:
+def search(kind: DataKind[object], path: str | os.PathLike[str] | None) -> Iterator[Place | Attempt]:
     """The places to look at, in order: a Place if the files are there, else an Attempt that says why not.
 
     A path that was given is the only place: falling back to another copy would hide a mistyped path.
     """
     if path is not None:
+        if kind.comes_with:
+            given = os.fspath(path)
+            raise DataError(f"path (={given!r}) must be None for {kind.name}, which comes with {kind.comes_with}")
         yield _look(kind, Path(path).expanduser(), "path")
-        return
-    variable = os.environ.get(VARIABLE)
-    if variable:
-        yield _look(kind, Path(variable).expanduser(), VARIABLE)
+    elif kind.comes_with:
+        yield Place(Path(), kind.comes_with)
     else:
-        yield Attempt(VARIABLE, "is not set")
-    folder = cache_folder(kind)
-    lacking = kind.missing(folder)
-    if lacking:
-        yield Attempt(f"{folder} (cache)", _lacks(folder, folder, lacking))
-    else:
-        yield Place(folder, "cache", cached=True)
+        variable = os.environ.get(VARIABLE)
+        yield _look(kind, Path(variable).expanduser(), VARIABLE) if variable else Attempt(VARIABLE, "is not set")
+        place = cache_place(kind)
+        lacking = kind.missing(place.folder)
+        yield Attempt(place.name, _lacks(place.folder, place.folder, lacking)) if lacking else place
 
 
-def _look(kind: Kind[object], base: Path, how: str) -> Place | Attempt:
+def _look(kind: DataKind[object], base: Path, how: str) -> Place | Attempt:
     """Look for the files in ``base`` and in the subfolders where they usually are."""
-    candidates = [base / name for name in kind.SUBFOLDERS] + [base]
-    lacking = {folder: kind.missing(folder) for folder in candidates}
-    for folder in candidates:
-        if not lacking[folder]:
-            return Place(folder, how)
+    lacking = {folder: kind.missing(folder) for folder in (*(base / name for name in kind.subfolders), base)}
+    for folder, names in lacking.items():
+        if not names:
+            return Place(folder, f"{folder} ({how})")
     # Speak of the folder that comes nearest.
-    folder = min((f for f in candidates if os.path.isdir(f)), key=lambda f: len(lacking[f]), default=base)
+    folder = min((f for f in lacking if os.path.isdir(f)), key=lambda f: len(lacking[f]), default=base)
     return Attempt(f"{base} ({how})", _lacks(base, folder, lacking[folder]))
 
 
@@ -66,18 +73,66 @@ def _lacks(base: Path, folder: Path, lacking: list[str]) -> str:
     return f"{inside}lacks {', '.join(lacking)}"
 
 
-def cache_folder(kind: Kind[object]) -> Path:
+def cache_place(kind: DataKind[object]) -> Place:
     """The data set's folder in the user's cache, where the platform keeps such things."""
-    return _user_cache() / "wirebound" / kind.source().name
+    variable = {"win32": "LOCALAPPDATA", "darwin": ""}.get(sys.platform, "XDG_CACHE_HOME")
+    base = Path(os.environ.get(variable, "") if variable else "")
+    if not base.is_absolute():  # a relative one is invalid, by the XDG specification
+        try:
+            home = Path.home()
+        except RuntimeError as error:
+            raise DataError(f"user cache: the home folder must be known ({error})") from error
+        base = home / {"win32": "AppData/Local", "darwin": "Library/Caches"}.get(sys.platform, ".cache")
+    folder = base / "wirebound" / kind.name
+    return Place(folder, f"{folder} (cache)", cached=True)
 
 
-def _user_cache() -> Path:
-    variable = {"win32": "LOCALAPPDATA", "darwin": None}.get(sys.platform, "XDG_CACHE_HOME")
-    value = os.environ.get(variable, "") if variable else ""
-    if value and Path(value).is_absolute():  # a relative one is invalid, by the XDG specification
-        return Path(value)
+def fetch_into_cache(kind: DataKind[object], tried: Sequence[Attempt] = ()) -> Place:
+    """Fetch, check and keep the data set, from the first source that gives the right bytes.
+
+    Raises DataUnavailable with what was ``tried`` before and every source that failed.
+    """
+    attempts = list(tried)
+    if kind.advice:  # only a person can get it
+        raise DataUnavailable(kind.name, attempts, kind.advice)
+    place = cache_place(kind)
     try:
-        home = Path.home()
-    except RuntimeError as error:
-        raise DataError(f"user cache: the home folder must be known ({error})") from error
-    return home / {"win32": "AppData/Local", "darwin": "Library/Caches"}.get(sys.platform, ".cache")
+        place.folder.mkdir(parents=True, exist_ok=True)
+        _sweep(place.folder)
+        with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=place.folder, ignore_cleanup_errors=True) as work:
+            for label, route in kind.routes(Path(work)):
+                _log.info("%s: trying %s", kind.name, label)
+                try:
+                    route()
+                    _publish(kind, Path(work), place.folder)
+                    _log.info("%s: fetched into %s", kind.name, place.folder)
+                    return place
+                except (DataError, OSError) as error:
+                    reason = str(error).removeprefix(label).removeprefix(": ")
+                    _log.warning("%s: given up: %s", kind.name, reason)
+                    attempts.append(Attempt(label, reason))
+    except OSError as error:
+        attempts.append(Attempt(place.name, f"must be writable ({error})"))
+    raise DataUnavailable(kind.name, attempts)
+
+
+def _publish(kind: DataKind[object], work: Path, folder: Path) -> None:
+    """Move the files from the working folder to their place; their content is on disk before they have their name."""
+    lacking = kind.missing(work)
+    if lacking:
+        raise DataError(f"{kind.name}: source must give all files, lacks {', '.join(lacking)}")
+    for path in sorted(work.iterdir()):
+        if path.name.removesuffix(".gz") in kind.kept():
+            with path.open("rb+") as stream:
+                os.fsync(stream.fileno())
+            path.replace(folder / path.name)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the working folders of processes that were killed; they could not do it themselves."""
+    for left in folder.glob(f"{_PREFIX}*"):
+        try:
+            if time.time() - left.stat().st_mtime > _STALE_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+        except FileNotFoundError:  # another process was faster
+            continue

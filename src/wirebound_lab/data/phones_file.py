@@ -1,20 +1,15 @@
 """The file of frame-labelled speech that ``speech`` and ``spoken`` use: one .npz, no audio.
 
-| array | type, shape | meaning |
-| --- | --- | --- |
-| mfcc | int16 [N, 13] | coefficients 1-12, log energy; all utterances end to end; value = mfcc · step |
-| step | float32 [13] | > 0 |
-| labels | uint8 [N] | class of each frame, index into classes |
-| lengths | int32 [U] | frames of each utterance |
-| classes | text [C] | names of the classes |
-| is_test | bool [U] | whether the utterance is of the test part |
-| utt, speaker | text [U] | names |
-| age, gender | uint8, text [U] | of the speaker; optional |
+NumPy reads the arrays. It would allocate on the word of a header and unpack without a bound, so the sizes that an
+archive claims are checked first: a read ends with the arrays or with a :class:`DataError`, within the caller's limit.
 """
 
 from __future__ import annotations
 
 import io
+import math
+import re
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -22,35 +17,45 @@ from numpy.typing import NDArray
 
 from .errors import DataError
 from .mfcc import STATIC
-from .npz import parse_npz
 from .sequences import TEST, TRAIN, SequenceDataset
 
 _QUANTA = 50.0  # steps of quantisation in a standard deviation
 _MOST_CLASSES = 255
-_TYPES = {
-    "mfcc": "int16", "step": "float32", "labels": "uint8", "lengths": "int32", "classes": "text",
-    "is_test": "bool", "utt": "text", "speaker": "text", "age": "uint8", "gender": "text",
-}  # fmt: skip
-_OPTIONAL = {"age", "gender"}
+_FORMAT = {  # type and shape
+    "mfcc": ("int16", ("frames", "numbers")),  # all utterances end to end; the value is mfcc · step
+    "step": ("float32", ("numbers",)),  # > 0
+    "labels": ("uint8", ("frames",)),  # class of each frame, index into classes
+    "lengths": ("int32", ("utterances",)),  # frames of each utterance
+    "classes": ("text", ("classes",)),  # names of the classes
+    "is_test": ("bool", ("utterances",)),  # whether the utterance is of the test part
+    "utt": ("text", ("utterances",)),
+    "speaker": ("text", ("utterances",)),
+    "age": ("uint8", ("utterances",)),  # of the speaker; optional, as the next
+    "gender": ("text", ("utterances",)),
+}
+_OPTIONAL = ("age", "gender")
+_MOST_DIRECTORY = 4096  # bytes of an archive's list of members
 
 
 def parse_phones(content: bytes, name: str, where: str, found: str, limit: int) -> SequenceDataset:
     """The data set in a file's content; ``where`` names the file in errors, ``found`` becomes its source."""
     arrays = parse_npz(content, where, limit)
     _check(arrays, where)
-    parts = np.where(arrays["is_test"], TEST, TRAIN)
-    return SequenceDataset(
-        name=name,
-        frames=arrays["mfcc"],
-        step=arrays["step"],
-        labels=arrays["labels"].astype(np.int16),
-        lengths=arrays["lengths"].astype(np.int64),
-        parts=parts,
-        class_names=tuple(arrays["classes"].tolist()),
-        source=found,
-        speakers=arrays["speaker"],
-        utterances=arrays["utt"],
-    )
+    try:
+        return SequenceDataset(
+            name=name,
+            frames=arrays["mfcc"],
+            step=arrays["step"],
+            labels=arrays["labels"].astype(np.int16),
+            lengths=arrays["lengths"].astype(np.int64),
+            parts=np.where(arrays["is_test"], TEST, TRAIN),
+            class_names=tuple(arrays["classes"].tolist()),
+            source=found,
+            speakers=arrays["speaker"],
+            utterances=arrays["utt"],
+        )
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
 
 
 def pack_phones(
@@ -82,33 +87,86 @@ def pack_phones(
     return raw.getvalue()
 
 
+def parse_npz(content: bytes, where: str, limit: int) -> dict[str, NDArray[Any]]:
+    """The arrays in an .npz, by name; unpacked they may take ``limit`` bytes in all."""
+    end = content[-22:]  # the record at the end of a zip without a comment
+    if len(end) < 22 or end[:4] != b"PK\x05\x06":
+        raise DataError(f"{where}: must end as an .npz ends; is it cut off?")
+    if int.from_bytes(end[12:16], "little") > _MOST_DIRECTORY or content[-42:-38] == b"PK\x06\x07":
+        raise DataError(f"{where}: must list its arrays in at most {_MOST_DIRECTORY} bytes")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            _check_members(members, where, limit)
+            arrays = {}
+            for member in members:
+                with archive.open(member) as stream:  # read with a bound: the archive may hold more than it claims
+                    array = _parse_npy(stream.read(member.file_size + 1), f"{where}:{member.filename}")
+                arrays[member.filename.removesuffix(".npy")] = array
+            return arrays
+    except DataError:
+        raise
+    except Exception as error:  # a damaged archive or header raises whatever zipfile, zlib or tokenize raise
+        raise DataError(f"{where}: must be an intact .npz ({str(error)[:200]})") from error
+
+
+def _check_members(members: list[zipfile.ZipInfo], where: str, limit: int) -> None:
+    names = [member.filename for member in members]
+    if len(set(names)) != len(names):
+        raise DataError(f"{where}: must hold each array once, holds one twice")
+    for member in members:
+        if not re.fullmatch(r"[a-z_]{1,40}\.npy", member.filename):
+            raise DataError(f"{where}: members must be arrays (NAME.npy), one is {member.filename[:60]!r}")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack without a bound
+            raise DataError(f"{where}:{member.filename}: must be stored or deflated, is of type {member.compress_type}")
+    unpacked = sum(member.file_size for member in members)
+    if unpacked > limit:
+        raise DataError(f"{where}: must unpack to at most {limit} bytes, claims {unpacked}")
+
+
+def _parse_npy(content: bytes, where: str) -> NDArray[Any]:
+    stream = io.BytesIO(content)
+    if content[:8] != b"\x93NUMPY\x01\x00":
+        raise DataError(f"{where}: must be an .npy of version 1.0, starts with {content[:8].hex()}")
+    try:
+        np.lib.format.read_magic(stream)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    except Exception as error:
+        raise DataError(f"{where}: header must be as NumPy writes it ({str(error)[:200]})") from error
+    if dtype.kind not in "biufU" or dtype.itemsize == 0:
+        raise DataError(f"{where}: type (={dtype.str!r}) must be truth, numbers or text")
+    promised, held = math.prod(shape) * dtype.itemsize, len(content) - stream.tell()
+    if promised != held:
+        raise DataError(f"{where}: header promises {promised} bytes ({dtype.str}, shape {shape}), there are {held}")
+    array: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
+    if dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
+        raise DataError(f"{where}: truth must be 0 or 1, one is {array.view(np.uint8).max()}")
+    if dtype.kind == "U" and array.size:
+        points = array.reshape(-1).view(np.dtype(np.uint32).newbyteorder(dtype.byteorder))
+        if points.max() > 0x10FFFF or ((points >= 0xD800) & (points <= 0xDFFF)).any():
+            raise DataError(f"{where}: text must be of Unicode characters")
+    return array
+
+
 def _check(arrays: dict[str, NDArray[Any]], where: str) -> None:
-    lacking = [name for name in _TYPES if name not in arrays and name not in _OPTIONAL]
-    unknown = [name for name in arrays if name not in _TYPES]
+    lacking = [name for name in _FORMAT if name not in arrays and name not in _OPTIONAL]
+    unknown = [name for name in arrays if name not in _FORMAT]
     if lacking or unknown:
-        raise DataError(f"{where}: arrays must be {', '.join(_TYPES)}; lacks {lacking}, holds {unknown[:5]} as well")
+        raise DataError(f"{where}: arrays must be {', '.join(_FORMAT)}; lacks {lacking}, holds {unknown[:5]} as well")
+    frames, count, classes = (arrays[name].size for name in ("labels", "lengths", "classes"))
+    extents = {"frames": frames, "utterances": count, "classes": classes, "numbers": STATIC}
     for name, array in arrays.items():
-        kind = "text" if array.dtype.kind == "U" else array.dtype.name
-        if kind != _TYPES[name]:
-            raise DataError(f"{where}: type of {name} (={kind}) must be {_TYPES[name]}")
-    frames, count, classes = len(arrays["labels"]), len(arrays["lengths"]), len(arrays["classes"])
-    shapes = {"mfcc": (frames, STATIC), "step": (STATIC,), "labels": (frames,), "classes": (classes,)}
-    for name, array in arrays.items():
-        shape = shapes.get(name, (count,))
+        kind, shape = _FORMAT[name][0], tuple(extents[axis] for axis in _FORMAT[name][1])
+        found = "text" if array.dtype.kind == "U" else array.dtype.name
+        if found != kind:
+            raise DataError(f"{where}: type of {name} (={found}) must be {kind}")
         if array.shape != shape:
             raise DataError(f"{where}: shape of {name} (={array.shape}) must be {shape}")
+    step, names = arrays["step"], arrays["classes"].tolist()
     if frames < 1 or count < 1 or not 1 <= classes <= _MOST_CLASSES:
-        raise DataError(f"{where}: frames (={frames}), utterances (={count}) and classes (={classes}) must be at least 1")
-    step, lengths, labels, names = arrays["step"], arrays["lengths"], arrays["labels"], arrays["classes"].tolist()
+        given = f"frames (={frames}), utterances (={count}) and classes (={classes})"
+        raise DataError(f"{where}: {given} must be at least 1, classes at most {_MOST_CLASSES}")
     if not (np.isfinite(step).all() and (step > 0).all() and (step < 1e6).all()):
         raise DataError(f"{where}: step (={step.tolist()}) must be finite numbers in (0, 1e6)")
-    if lengths.min() < 1:
-        raise DataError(f"{where}: lengths (one is {lengths.min()}) must be at least 1")
-    if int(lengths.sum(dtype=np.int64)) != frames:
-        raise DataError(f"{where}: lengths (in all {lengths.sum(dtype=np.int64)}) must add up to {frames} frames")
-    if labels.max() >= classes:
-        raise DataError(f"{where}: labels (one is {labels.max()}) must be below {classes}, the number of classes")
     if len(set(names)) != classes or "" in names:
         raise DataError(f"{where}: classes must have different names")
-    if arrays["is_test"].dtype != np.bool_ or not (~arrays["is_test"]).any():
-        raise DataError(f"{where}: is_test must leave utterances to train on")

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from .dataset import as_tensor
 from .errors import DataError
 from .mfcc import with_differences
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 PARTS = (TRAIN, VALIDATION, TEST)
@@ -40,41 +42,29 @@ class SequenceDataset:
     An input has three times ``frames.shape[1]`` numbers: the stored ones times ``step``, their first and second
     differences, scaled by the mean and the deviation of the training part. They are made a batch at a time, because all
     of them take six times the memory of what is stored.
-
-    Args:
-        frames: [N, F] features, int16 or float32; the value is frames · step.
-        step: [F] float32.
-        labels: [N] class of each frame, NO_LABEL where there is none.
-        lengths: [U] frames of each utterance, at least 1.
-        parts: [U] "train", "validation" or "test".
-        class_names: what the classes are called.
-        speakers: [U] who speaks; empty if that is not known.
-        utterances: [U] names.
-        source: where the data was found.
     """
 
     name: str
-    frames: NDArray[Any]
-    step: NDArray[np.float32]
-    labels: NDArray[np.int16]
-    lengths: Index
-    parts: NDArray[np.str_]
+    frames: NDArray[Any]  # [N, F] features, int16 or float32; the value is frames · step
+    step: NDArray[np.float32]  # [F]
+    labels: NDArray[np.int16]  # [N] class of each frame, NO_LABEL where there is none
+    lengths: Index  # [U] frames of each utterance, at least 1
+    parts: NDArray[np.str_]  # [U] "train", "validation" or "test"
     class_names: tuple[str, ...]
-    source: str
-    speakers: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, dtype="U1"))
-    utterances: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, dtype="U1"))
+    source: str  # where the data was found
+    speakers: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, dtype="U1"))  # [U]; empty if not known
+    utterances: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, dtype="U1"))  # [U] names
 
     def __post_init__(self) -> None:
-        count = len(self.lengths)
-        if count == 0 or self.lengths.min() < 1 or self.lengths.sum() != len(self.frames):
-            raise DataError(f"{self.name}: lengths must be at least 1 and add up to {len(self.frames)} frames")
-        if len(self.labels) != len(self.frames) or len(self.parts) != count:
+        count, frames, total = len(self.lengths), len(self.frames), int(self.lengths.sum())
+        if count == 0 or self.lengths.min() < 1 or total != frames:
+            given = f"least {min(self.lengths.tolist(), default=0)}, in all {total}"
+            raise DataError(f"{self.name}: lengths ({given}) must be at least 1 and add up to {frames} frames")
+        if len(self.labels) != frames or len(self.parts) != count:
             raise DataError(f"{self.name}: there must be a label for each frame and a part for each utterance")
         if self.labels.min() < NO_LABEL or self.labels.max() >= len(self.class_names):
-            raise DataError(
-                f"{self.name}: labels (from {self.labels.min()} to {self.labels.max()}) must be below"
-                f" {len(self.class_names)}, the number of classes"
-            )
+            span = f"from {self.labels.min()} to {self.labels.max()}"
+            raise DataError(f"{self.name}: labels ({span}) must be below {self.classes}, the number of classes")
         if not (self.parts == TRAIN).any():
             raise DataError(f"{self.name}: must have training utterances")
 
@@ -111,7 +101,7 @@ class SequenceDataset:
         return mean.astype(np.float32), deviation.astype(np.float32)
 
     def order(self, part: str, seed: int, epoch: int) -> Index:
-        """The utterances of a part in the order of an epoch; NumPy's RandomState has a stream that is frozen for good."""
+        """The utterances of a part in the order of an epoch; the stream of NumPy's RandomState is frozen for good."""
         if not 0 <= seed < 2**32 or not 0 <= epoch < 2**32:
             raise DataError(f"seed (={seed}) and epoch (={epoch}) must be in [0, 2**32)")
         return np.random.RandomState([seed, epoch]).permutation(self.part(part))
@@ -140,7 +130,7 @@ class SequenceDataset:
         y = np.full(valid.shape, NO_LABEL, dtype=np.int64)
         x[valid] = (self._inputs(chosen) - mean) / deviation
         y[valid] = self.labels[self._positions(chosen)]
-        return Batch(torch.from_numpy(x), torch.from_numpy(lengths.copy()), torch.from_numpy(y))
+        return Batch(as_tensor(x), as_tensor(lengths.copy()), as_tensor(y))
 
     def split_validation(self, share: float = 0.05, seed: int = 0, by_speaker: bool = True) -> SequenceDataset:
         """The same with ``share`` of the training utterances, drawn by ``seed``, as the validation part.

@@ -1,41 +1,67 @@
-"""TIMIT (LDC93S1): read English with hand-made phone labels, as its licence holders have it on disk.
+"""TIMIT (LDC93S1): 3,696 + 192 read English utterances with hand-made phone labels, as its licence holders have it.
 
 Layouts, in upper or lower case: that of the Linguistic Data Consortium, ``TRAIN|TEST/DR1/FCJF0/SX37.WAV`` and ``.PHN``;
 and the flat one of the sample that NLTK passes on, ``dr1-fvmh0/sx206.wav`` and ``.phn``, which is only a part.
 
 The training part is all of TRAIN without the SA sentences (462 speakers, 3,696 utterances), the test part is the core
 test (24 speakers, 192 utterances). The sample has no parts of its own: speakers of regions 4 and 8 are its test part.
+The 61 phone labels are folded into 39 classes (Lee & Hon 1989). The glottal stop q has no class: Lee and Hon leave it
+out, so its frames count neither in training nor in the error.
+
+Licence: of the Linguistic Data Consortium; may not be passed on.
+Citation: J. Garofolo, L. Lamel, W. Fisher, J. Fiscus, D. Pallett, N. Dahlgren, V. Zue: TIMIT acoustic-phonetic
+continuous speech corpus, LDC93S1, 1993.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import sources
 from .audio import read_audio
+from .content import read_file
 from .errors import DataError
-from .kind import Route
+from .kind import DataKind
 from .mfcc import STATIC, frame_centres, mfcc
 from .sequences import NO_LABEL, TEST, TRAIN, SequenceDataset
-from .sources import Source
-from .timit_phones import CLASSES, CORE_TEST, SENTENCES, TRAIN_SPEAKERS, class_of
 
-_SENTENCE = re.compile(r"(s[aix]\d{1,4})\.(wav|phn)", re.IGNORECASE)
-_REGION = re.compile(r"dr[1-8]", re.IGNORECASE)
-_FLAT = re.compile(r"(dr[1-8])-([fm][a-z]{3}\d)", re.IGNORECASE)
-_FLAT_TEST = ("dr4", "dr8")
+# Part and region, or the region of the flat layout; speaker, sentence, kind of file; all in lower case.
+_SENTENCE = re.compile(r"(?:(train|test)/dr[1-8]/|dr([1-8])-)([fm][a-z]{3}\d)/(s[ix]\d{1,4})\.(wav|phn)")
+_FLAT_TEST = ("4", "8")
 _MOST_LABELS = 100_000  # bytes of a .PHN file
 
+CLASSES = (
+    "aa", "ae", "ah", "aw", "ay", "b", "ch", "d", "dh", "dx", "eh", "er", "ey", "f", "g", "hh", "ih", "iy", "jh",
+    "k", "l", "m", "n", "ng", "ow", "oy", "p", "r", "s", "sh", "sil", "t", "th", "uh", "uw", "v", "w", "y", "z",
+)  # fmt: skip
+_FOLDED = {
+    "ao": "aa", "ax": "ah", "ax-h": "ah", "axr": "er", "hv": "hh", "ix": "ih", "el": "l", "em": "m", "en": "n",
+    "nx": "n", "eng": "ng", "zh": "sh", "ux": "uw", "bcl": "sil", "dcl": "sil", "gcl": "sil", "pcl": "sil", "tcl": "sil",
+    "kcl": "sil", "h#": "sil", "pau": "sil", "epi": "sil",
+}  # fmt: skip
+# The class of each label as an index.
+PHONES = {
+    **{name: number for number, name in enumerate(CLASSES) if name != "sil"},
+    **{phone: CLASSES.index(name) for phone, name in _FOLDED.items()},
+    "q": NO_LABEL,
+}
+# Two men and one woman of each dialect region, from the corpus's own documentation (testset.doc).
+CORE_TEST = frozenset((
+    "mdab0", "mwbt0", "felc0", "mtas1", "mwew0", "fpas0", "mjmp0", "mlnt0", "fpkt0", "mlll0", "mtls0", "fjlm0",
+    "mbpm0", "mklt0", "fnlp0", "mcmj0", "mjdh0", "fmgd0", "mgrt0", "mnjm0", "fdhc0", "mjln0", "mpam0", "fmld0",
+))  # fmt: skip
+TRAIN_SPEAKERS = 462
+SENTENCES = 8  # of each speaker, without the two dialect sentences that all of them read (SA)
 
-@dataclass(frozen=True)
-class Utterance:
+
+class Utterance(NamedTuple):
     """A sentence of the corpus: who speaks, in which part it is, its two files."""
 
     part: str
@@ -49,26 +75,26 @@ class Utterance:
         return f"{self.speaker}_{self.sentence}"
 
 
-@dataclass(frozen=True)
-class Timit:
+class Timit(DataKind[SequenceDataset]):
     """The data set; ``partial`` accepts a corpus that lacks speakers or sentences."""
 
-    partial: bool = False
-    SUBFOLDERS: tuple[str, ...] = ("timit", "TIMIT", "timit/TIMIT", "timit/timit", "timit/data")
+    name = "timit"
+    subfolders = ("timit", "TIMIT", "timit/TIMIT", "timit/timit", "timit/data")
+    advice = (
+        "TIMIT is licensed and cannot be fetched: get LDC93S1 from the Linguistic Data Consortium"
+        " (https://catalog.ldc.upenn.edu/LDC93S1) and unpack it; the folder must hold TRAIN and TEST."
+    )
 
-    def source(self) -> Source:
-        return sources.TIMIT
+    def __init__(self, partial: bool = False) -> None:
+        self.partial = partial
 
     def missing(self, folder: Path) -> list[str]:
         held = _held(folder)
-        if any(_FLAT.fullmatch(name) for name in held):
+        if any(re.fullmatch(r"dr[1-8]-[fm][a-z]{3}\d", name) for name in held):
             return []
         # Many data sets have folders of these names; only TIMIT's hold dialect regions.
-        return [
-            name
-            for name in ("TRAIN", "TEST")
-            if not any(_REGION.fullmatch(region) for region in _held(folder / held.get(name.lower(), name)))
-        ]
+        regions = {name: _held(folder / held.get(name.lower(), name)) for name in ("TRAIN", "TEST")}
+        return [name for name, held in regions.items() if not any(re.fullmatch("dr[1-8]", region) for region in held)]
 
     def read(self, folder: Path, found: str) -> SequenceDataset:
         utterances = sorted(_find(folder), key=lambda u: (u.part != TRAIN, u.speaker, u.sentence))
@@ -96,22 +122,11 @@ class Timit:
             utterances=np.array([u.name for u in utterances]),
         )
 
-    def routes(self, work: Path) -> Iterable[Route]:
-        return ()
-
 
 def read_labels(path: Path, frames: int) -> NDArray[np.int16]:
     """The class of each frame: that of the phone which covers the centre of the frame."""
-    try:
-        with path.open("rb") as stream:
-            content = stream.read(_MOST_LABELS + 1)
-    except OSError as error:
-        raise DataError(f"{path}: must be readable ({error.strerror or error})") from error
-    if len(content) > _MOST_LABELS:
-        raise DataError(f"{path}: labels of a sentence must take at most {_MOST_LABELS} bytes")
-    starts: list[int] = []
-    ends: list[int] = []
-    classes: list[int] = []
+    phones: list[tuple[int, int, int]] = []
+    content = read_file(path, _MOST_LABELS)
     for number, line in enumerate(content.decode("latin-1").splitlines(), 1):
         words = line.split()
         if not words:
@@ -120,82 +135,65 @@ def read_labels(path: Path, frames: int) -> NDArray[np.int16]:
         if len(words) != 3 or not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words[:2]):
             raise DataError(f"{where} (={line[:60]!r}) must be: first sample, sample after the last, phone")
         start, end = int(words[0]), int(words[1])
-        if not (ends[-1] if ends else 0) <= start < end:
+        if not (phones[-1][1] if phones else 0) <= start < end:
             raise DataError(f"{where}: phone from {start} to {end} must start where the one before ended, or later")
-        try:
-            label = class_of(words[2].lower())
-        except KeyError:
-            raise DataError(f"{where}: phone (={words[2][:20]!r}) must be one of the 61 labels of TIMIT") from None
-        starts.append(start)
-        ends.append(end)
-        classes.append(NO_LABEL if label is None else label)
-    if not starts:
+        if words[2].lower() not in PHONES:
+            raise DataError(f"{where}: phone (={words[2][:20]!r}) must be one of the 61 labels of TIMIT")
+        phones.append((start, end, PHONES[words[2].lower()]))
+    if not phones:
         raise DataError(f"{path}: must hold labels, holds none")
+    starts, ends, classes = np.array(phones).T
     centres = frame_centres(frames)
     if starts[-1] > centres[-1] + 80:
-        raise DataError(f"{path}: phones must start within the recording, the last at {starts[-1]}: is the audio cut off?")
+        last = starts[-1]
+        raise DataError(f"{path}: phones must start within the recording, the last at {last}: is the audio cut off?")
     at = np.searchsorted(starts, centres, side="right") - 1
-    covered = (at >= 0) & (centres < np.array(ends)[at])
-    return np.where(covered, np.array(classes)[at], NO_LABEL).astype(np.int16)
+    covered = (at >= 0) & (centres < ends[at])
+    return np.where(covered, classes[at], NO_LABEL).astype(np.int16)
 
 
 def _held(folder: Path) -> dict[str, str]:
-    """The names in a folder, by their lower-case form; none if it is not there or cannot be read."""
+    """The names in a folder, by their lower-case form; none if it cannot be read."""
     try:
         return {name.lower(): name for name in os.listdir(folder)}
     except OSError:
         return {}
 
 
-def _entries(folder: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError as error:
-        raise DataError(f"{folder}: must be a readable folder ({error.strerror or error})") from error
-
-
 def _find(folder: Path) -> Iterator[Utterance]:
     """Every sentence that counts: without SA, and of TEST the core test only."""
-    for name in _entries(folder):
-        flat = _FLAT.fullmatch(name)
-        if flat:
-            part = TEST if flat[1].lower() in _FLAT_TEST else TRAIN
-            yield from _sentences(folder / name, part, flat[2].lower())
-        elif name.lower() in (TRAIN, TEST):
-            for region in _entries(folder / name):
-                if _REGION.fullmatch(region):
-                    for speaker in _entries(folder / name / region):
-                        if re.fullmatch(r"[fm][a-z]{3}\d", speaker, re.IGNORECASE):
-                            yield from _sentences(folder / name / region / speaker, name.lower(), speaker.lower())
 
+    def refuse(error: OSError) -> None:
+        raise DataError(f"{error.filename}: must be a readable folder ({error.strerror or error})") from error
 
-def _sentences(folder: Path, part: str, speaker: str) -> Iterator[Utterance]:
-    if part == TEST and speaker not in CORE_TEST and not _FLAT.fullmatch(folder.name):
-        return
-    files: dict[str, dict[str, Path]] = {}
-    for name in _entries(folder):
-        found = _SENTENCE.fullmatch(name)  # "SX37.WAV.wav", a second copy that some archives hold, is passed over
-        if found and not found[1].lower().startswith("sa"):
-            files.setdefault(found[1].lower(), {})[found[2].lower()] = folder / name
-    for sentence, pair in files.items():
-        for kind in ("wav", "phn"):
-            if kind not in pair:
-                raise DataError(f"{folder}: sentence {sentence} must have a .WAV and a .PHN, lacks .{kind.upper()}")
+    pairs: dict[tuple[str, str, str, str], dict[str, Path]] = {}
+    for place, inside, names in os.walk(folder, onerror=refuse, followlinks=True):
+        above = Path(place).relative_to(folder)
+        if len(above.parts) == 3:
+            inside.clear()
+        for name in names:
+            # "SX37.WAV.wav", a second copy that some archives hold, does not match.
+            found = _SENTENCE.fullmatch((above / name).as_posix().lower())
+            if found and (found[1] != TEST or found[3] in CORE_TEST):
+                part = found[1] or (TEST if found[2] in _FLAT_TEST else TRAIN)
+                pairs.setdefault((part, found[3], found[4], place), {})[found[5]] = Path(place, name)
+    for (part, speaker, sentence, place), pair in pairs.items():
+        if len(pair) != 2:
+            lacks = "PHN" if "wav" in pair else "WAV"
+            raise DataError(f"{place}: sentence {sentence} must have a .WAV and a .PHN, lacks .{lacks}")
         yield Utterance(part, speaker, sentence, pair["wav"], pair["phn"])
 
 
 def _check_complete(utterances: list[Utterance], folder: Path) -> None:
     advice = "; partial=True accepts a part of the corpus"
-    spoken: dict[tuple[str, str], int] = {}
-    for utterance in utterances:
-        key = (utterance.part, utterance.speaker)
-        spoken[key] = spoken.get(key, 0) + 1
+    spoken = Counter((utterance.part, utterance.speaker) for utterance in utterances)
     trained = sum(part == TRAIN for part, _ in spoken)
     if trained != TRAIN_SPEAKERS:
         raise DataError(f"{folder}: training speakers of TIMIT (={trained}) must be {TRAIN_SPEAKERS}{advice}")
     lacking = sorted(CORE_TEST - {speaker for part, speaker in spoken if part == TEST})
     if lacking:
-        raise DataError(f"{folder}: core test of TIMIT must have {len(CORE_TEST)} speakers, lacks {', '.join(lacking)}{advice}")
+        names = ", ".join(lacking)
+        raise DataError(f"{folder}: core test of TIMIT must have {len(CORE_TEST)} speakers, lacks {names}{advice}")
     for (part, speaker), count in spoken.items():
         if count != SENTENCES:
             raise DataError(f"{folder}: {part} speaker {speaker} has {count} sentences, must have {SENTENCES}{advice}")
