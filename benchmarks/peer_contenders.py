@@ -170,7 +170,7 @@ def sparseprop(kind: str) -> Contender:
 
 
 def ours(kind: str) -> Contender:
-    model = wb.sparsify(plain(), budget=BUDGET, seed=0)
+    model = wb.sparsify(plain(), budget=BUDGET, allocation="erdos-renyi", seed=0)
     optimizer = optimizer_of(kind, model.parameters())
     temperature = wb.schedule.noise_amplitude(NOISE)
     rewiring = wb.DeepR(model, optimizer, l1=L1, temperature=temperature, newborns="share")

@@ -28,6 +28,7 @@ from wirebound_lab import data as datasets
 from wirebound_lab.bench import machine
 from wirebound_lab.bench.text import seconds as show_seconds
 from wirebound_lab.bench.timing import race, threads
+from wirebound_lab.tables import markdown_table
 
 BATCHES = (10, 32)
 STEPS = 300  # in which active connections are counted, and after which bytes are
@@ -127,31 +128,30 @@ def _active(row: dict[str, Any]) -> str:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    about = result["machine"]
-    lines = [
+    about, adam = result["machine"], result["census adam"]
+    rows, newborns = [], []
+    for name, row in result["census sgd"].items():
+        other = f"{adam[name]['bytes']:,}" if name in adam else "has none"
+        times = (show_seconds(result[f"seconds batch {size}"][name]) for size in BATCHES)
+        rows.append((name, _active(row), f"{row['bytes']:,}", other, *times, row["note"]))
+    for name, row in result["newborns"].items():
+        counts = (f"{row[key]:,}" for key in ("born", "got a gradient", "outlived that step"))
+        newborns.append((name, *counts, _active(row)))
+    head = ("", "active, least to most", "bytes, SGD", "bytes, Adam", "step, batch 10", "step, batch 32", "")
+    newborn_head = ("", "born", "got a gradient", "outlived that step", "active, least to most")
+    parts = [
         f"One training step of 784-300-100-10 at 1 % (K = {BUDGET:,}) on MNIST, no biases, one thread; {about['processor']}, "
         f"torch {about['torch']}. Bytes are parameters, gradients, masks, signs, indices and optimiser state after a step. "
         f"Active connections are counted after each of {STEPS} steps. Times are the best of many, taken in turns, with SGD.",
-        "",
-        "| | active, least to most | bytes, SGD | bytes, Adam | step, batch 10 | step, batch 32 | |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+        markdown_table(head, rows, range(1, 6)),
+        "Connections that were just born (θ = 0), in the step after their birth:",
+        markdown_table(newborn_head, newborns, range(1, 5)),
     ]
-    adam = result["census adam"]
-    for name, row in result["census sgd"].items():
-        other = f"{adam[name]['bytes']:,}" if name in adam else "has none"
-        times = " | ".join(show_seconds(result[f"seconds batch {size}"][name]) for size in BATCHES)
-        lines.append(f"| {name} | {_active(row)} | {row['bytes']:,} | {other} | {times} | {row['note']} |")
-    lines += ["", "Connections that were just born (θ = 0), in the step after their birth:", ""]
-    lines += ["| | born | got a gradient | outlived that step | active, least to most |", "| --- | ---: | ---: | ---: | ---: |"]
-    for name, row in result["newborns"].items():
-        lines.append(
-            f"| {name} | {row['born']:,} | {row['got a gradient']:,} | {row['outlived that step']:,} | {_active(row)} |"
-        )
     if result["missing"]:
-        lines += ["", "Not measured, because not installed: " + "; ".join(result["missing"]) + "."]
+        parts.append("Not measured, because not installed: " + "; ".join(result["missing"]) + ".")
     if about["warning"]:
-        lines += ["", f"**{about['warning']}**"]
-    return "\n".join(lines) + "\n"
+        parts.append(f"**{about['warning']}**")
+    return "\n\n".join(parts) + "\n"
 
 
 def main() -> None:

@@ -1,46 +1,45 @@
 """Small sizes of the other sections: answers are compared within, here only that they come out whole."""
 
-import copy
-
 import pytest
 import torch
 
 from wirebound import ops
-from wirebound_lab.bench import conv, conv_memory, limits, rewire, scale, step, step_checks, update
-from wirebound_lab.bench.examples import Examples
+from wirebound_lab.bench import conv, limits, memory, rewire, scale, step, update
+from wirebound_lab.bench.linear_contenders import LinearProblem, LinearWorkload
 from wirebound_lab.bench.results import Settings, WrongAnswerError
-from wirebound_lab.bench.workload import Problem, Workload
+from wirebound_lab.bench.step import MadeImages
 
 TINY = Settings(seconds=0.001, rounds=2)
 
 
 def test_conv():
-    measurement = conv.measure_conv(conv.ConvWorkload(6, 3, 5, 0.3, 4), TINY)
+    measurement = conv.LAYERS.measure(conv.ConvWorkload(6, 3, 5, 0.3, 4), TINY)
     assert measurement.workload == "3×3 6→6 on 5×5, 30 %, B 4"
     assert set(measurement.times) == {"dense", "dense module", "masked module", "module", "kernel"}
 
 
 def test_conv_check_finds_a_difference(monkeypatch):
-    monkeypatch.setattr(ops, "conv2d_forward", lambda x, *others: x)
+    backend = ops.backend_of(torch.zeros(1))
+    monkeypatch.setattr(backend, "conv2d_forward", lambda x, *others: x)
     with pytest.raises(WrongAnswerError, match="y differs"):
-        conv.measure_conv(conv.ConvWorkload(6, 3, 5, 0.3, 4), TINY)
+        conv.LAYERS.measure(conv.ConvWorkload(6, 3, 5, 0.3, 4), TINY)
 
 
 @pytest.mark.slow
 def test_memory_of_convolutions():
-    network = conv_memory.Network(channels=16, layers=2, connectivity=0.1, size=4, batch=2)
-    (dense, sparse), _ = conv_memory.measure_memory(network, TINY)
+    network = memory.MeasuredNetwork("conv", width=16, layers=2, connectivity=0.1, size=4, batch=2)
+    (dense, sparse), _ = memory.measure_convolutions(network, TINY)
     assert dense.numbers["bytes kept, MB"] > 3 * sparse.numbers["bytes kept, MB"] > 0
     for measurement in (dense, sparse):
         assert measurement.numbers["peak RSS, MB"] >= measurement.numbers["before the network, MB"] > 0
     with pytest.raises(OSError, match="connectivity"):
-        conv_memory.run_process("sparse", conv_memory.Network(channels=2, connectivity=2.0), 1)
+        memory.run_process(memory.MeasuredNetwork("conv", width=2, size=4, connectivity=2.0), True)
 
 
 def test_update():
     measurement = update.measure_update(2000, TINY)
     assert measurement.numbers["ours, ns a connection"] > 0
-    numbers = update.Numbers(3000)
+    numbers = update.AdamNumbers(3000)
     assert numbers.update().tolist() == [0, 1000, 2000]
 
 
@@ -67,8 +66,8 @@ def test_rewire():
 def test_bare_rewiring_is_rewiring():
     if not ops.native_available():
         pytest.skip("the native kernels were not built")
-    wiring = Problem(Workload(50, 40, 0.2, 4)).layer.wiring
-    one, other = rewire.Rewired(copy.deepcopy(wiring)), rewire.Rewired(copy.deepcopy(wiring))
+    wiring = LinearProblem(LinearWorkload(50, 40, 0.2, 4)).layer.wiring
+    one, other = rewire.Rewired(wiring), rewire.Rewired(wiring)
     run = other.bare()
     for _ in range(5):
         one.rewire()
@@ -80,10 +79,10 @@ def test_bare_rewiring_is_rewiring():
 
 
 def test_step():
-    examples = Examples.make(inputs=64, classes=10, count=160)
-    step_checks.check_gradients((20, 20), examples)
-    step_checks.check_fused((20, 20), examples)
-    trained = step.Trained((20, 20), "deep-r", examples, warm_up=5)
+    examples = MadeImages.make(inputs=64, classes=10, count=160)
+    step.check_gradients((20, 20), examples)
+    step.check_fused((20, 20), examples)
+    trained = step.TrainedNetwork((20, 20), examples, warm_up=5)
     before = trained.model.state_dict()["0.wiring.theta"].clone()
     trained.step()
     assert trained.method.steps == 6
@@ -94,13 +93,13 @@ def test_step():
     if not isinstance(fused, str):
         fused()
         assert trained.method.steps == 9
-    step.Trained((20, 20), "dense", examples, warm_up=2).plain_step()
+    step.TrainedNetwork((20, 20), examples, warm_up=2, dense=True).plain_step()
 
 
 def test_examples_are_as_lit_as_mnist_and_the_same_every_time():
-    examples = Examples.make(inputs=784, classes=10, count=50)
+    examples = MadeImages.make(inputs=784, classes=10, count=50)
     assert (examples.x > 0).float().mean().item() == pytest.approx(0.19, abs=0.001)
-    assert torch.equal(examples.x, Examples.make(inputs=784, classes=10, count=50).x)
+    assert torch.equal(examples.x, MadeImages.make(inputs=784, classes=10, count=50).x)
     assert set(examples.y.tolist()) <= set(range(10))
 
 
@@ -109,7 +108,7 @@ def test_scale_in_a_process_of_its_own():
     numbers = measurement.numbers
     assert numbers["bytes a connection"] == 24
     assert numbers["peak RSS, GB"] >= numbers["peak RSS of imports, GB"] > 0
-    assert set(measurement.times) == {"whole step", *(f"{part}, alone" for part in scale._PARTS)}
+    assert set(measurement.times) == {"whole step", *(f"{part}, alone" for part in scale.PARTS)}
 
 
 def test_scale_says_what_went_wrong():
@@ -125,8 +124,8 @@ def test_growth():
 
 def test_limits():
     machine = limits.measure_machine(TINY, matrix=64, stream=4096)
-    problem = Problem(Workload(10, 20, 0.5, 4))
+    problem = LinearProblem(LinearWorkload(10, 20, 0.5, 4))
     assert limits.flops(problem) == 6 * 100 * 4
     assert limits.least_bytes(problem) == 4 * 4 * (30 + 40) + 20 * 100 + 16 * 11
     if ops.native_available():
-        assert limits.measure_share(Workload(32, 32, 0.5, 8), machine, TINY).numbers["% of peak"] > 0
+        assert limits.measure_share(LinearWorkload(32, 32, 0.5, 8), machine, TINY).numbers["% of peak"] > 0

@@ -69,6 +69,13 @@ def test_a_method_without_a_budget(make_run: MakeRun) -> None:
     assert run.budget_kept is None
 
 
+def test_a_method_is_called_what_the_run_calls_it(make_run: MakeRun) -> None:
+    assert read_run(make_run("old", epochs=1, method="soft_deep_r")).heading == "soft-DEEP R on MNIST"
+    assert read_run(make_run("mine", epochs=1, method="mine")).heading == "mine on MNIST"
+    named = read_run(make_run("named", epochs=1, method="mine", summary={"title": "My own method"}))
+    assert named.heading == "My own method on MNIST"
+
+
 def test_interrupted_run(make_run: MakeRun) -> None:
     run = read_run(make_run(epochs=1, summary={"test_accuracy": None}))
     assert run.accuracy is None

@@ -12,11 +12,9 @@ import pytest
 
 from wirebound_lab.report import write_report
 from wirebound_lab.report.ages import draw_ages, survivors_chart
-from wirebound_lab.report.marginals import bars, draw_marginals, outline
-from wirebound_lab.report.pictures import Picture, read_picture
-from wirebound_lab.report.records import Records
+from wirebound_lab.report.records import Picture, Records, read_picture
 from wirebound_lab.report.runs import Run
-from wirebound_lab.report.wiring_view import draw_wiring
+from wirebound_lab.report.wiring_view import bars, draw_marginals, draw_wiring, outline
 
 MakeRun = Callable[..., Path]
 

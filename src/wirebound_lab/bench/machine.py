@@ -39,25 +39,19 @@ def load() -> float | None:
         return None
 
 
-def disturbance() -> str | None:
-    """A warning where other work was running as we began; None on a quiet machine."""
-    found = load()
-    if found is None or found < 0.5:
-        return None
-    return (
-        f"Other work was running (load {found:.1f} on {cores()} cores): contenders are disturbed unequally, and goals "
-        "may be met or missed by chance. Measure again on a quiet machine."
-    )
-
-
 def describe() -> dict[str, object]:
-    """Machine, versions and kernels, for the record."""
+    """Machine, versions and kernels, for the record; a warning where other work was running as we began."""
+    before = load()
+    warning = (
+        f"Other work was running (load {before or 0:.1f} on {cores()} cores): contenders are disturbed unequally, and "
+        "goals may be met or missed by chance. Measure again on a quiet machine."
+    )
     return {
         "processor": processor(),
         "cores": cores(),
         "system": f"{platform.system()} {platform.machine()}",
-        "load_before": load(),
-        "warning": disturbance(),
+        "load_before": before,
+        "warning": warning if before is not None and before >= 0.5 else None,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),

@@ -25,7 +25,7 @@ class Settings:
 
     @staticmethod
     def fast(threads: int = 1, say: Callable[[str], None] = lambda text: None) -> Settings:
-        """A first look: fewer samples, and the largest workloads left out."""
+        """A first look: fewer samples, and the largest workloads omitted."""
         return Settings(seconds=0.05, rounds=4, quick=True, threads=threads, say=say)
 
 
@@ -74,6 +74,4 @@ class Section:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; times are in seconds."""
-        data = asdict(self)
-        data["goals"] = [{**asdict(goal), "met": goal.met} for goal in self.goals]
-        return data
+        return {**asdict(self), "goals": [{**asdict(goal), "met": goal.met} for goal in self.goals]}

@@ -1,37 +1,106 @@
-"""A whole training step: dense torch with plain SGD against full DEEP R, by ordinary modules and fused."""
+"""A whole training step: dense torch with plain SGD against full DEEP R, by ordinary modules and fused.
+
+What a step costs depends on how much is rewired in it. On labels that cannot be learned, ℓ1 pulls every θ to 0 and most
+connections are replaced in every step, which no real training does; so the made-up images here have classes that can be
+learned, as many lit pixels as MNIST, and as many connections replaced in a step.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from itertools import cycle
+import functools
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, pairwise
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
 
-from wirebound_lab.bench.examples import Examples
-from wirebound_lab.bench.networks import BATCH, CLASSES, CONNECTIVITY, INPUTS, LR, build, fused_engine
-from wirebound_lab.bench.results import Goal, Measurement, Section, Settings, Table
-from wirebound_lab.bench.step_checks import check_fused, check_gradients
-from wirebound_lab.bench.timing import Timing, race, threads
+import wirebound as wb
+from wirebound.engine.modules import Engine, ModuleEngine
+from wirebound.methods import Method
+from wirebound.nn.sparse_layer import sparse_layers, wirings
+from wirebound.nn.sparsify import to_dense
+from wirebound_lab.bench.contest import Call, Contender, compete
+from wirebound_lab.bench.problem import at_connections, gradient_of, signed
+from wirebound_lab.bench.results import Goal, Measurement, Section, Settings, Table, WrongAnswerError
+from wirebound_lab.bench.timing import Timing, threads
 
+INPUTS, CLASSES, BATCH, CONNECTIVITY, LR, L1, NOISE = 784, 10, 10, 0.01, 0.05, 1e-4, 1e-6
+SCALE = 1 / 255  # of a byte
+_LIT = 0.19  # share of pixels above 0, as in MNIST
+_ALIKE = 0.5  # how much images of a class have in common; at this value as many are rewired as on MNIST
 HIDDEN = ((200, 200), (300, 100))
-GOAL_MODULE, GOAL_FUSED = 2.5, 45.0  # for the first network
-PROTOTYPE_MODULE, PROTOTYPE_FUSED = 2.1, 40.0
+GOALS = {"modules": (2.5, 2.1), "fused": (45.0, 40.0)}  # for the first network, and what the prototype reached
 STEPS = 256  # of an epoch of the examples
 WARM_UP = 1024  # steps of training before the first that is timed
 FUSED_STEPS = 512  # taken by one call of the fused engine
 DENSE, MODULES, FUSED = "dense, plain SGD", "ours, modules, DEEP R", "ours, fused, DEEP R"
 
 
-class Trained:
+@dataclass(frozen=True)
+class MadeImages:
+    """Images as bytes, which is how MNIST comes and how the fused path takes it, the same as numbers, and labels."""
+
+    pixels: Tensor
+    y: Tensor
+
+    @functools.cached_property
+    def x(self) -> Tensor:
+        return self.pixels * SCALE
+
+    @staticmethod
+    def make(inputs: int, classes: int, count: int, seed: int = 0) -> MadeImages:
+        generator = torch.Generator().manual_seed(seed)
+        prototypes = torch.rand(classes, inputs, generator=generator)
+        y = torch.randint(classes, (count,), generator=generator)
+        scores = _ALIKE * prototypes[y] + (1 - _ALIKE) * torch.rand(count, inputs, generator=generator)
+        dark = inputs - max(1, round(_LIT * inputs))
+        lit = scores > scores.kthvalue(dark, dim=1, keepdim=True).values
+        brightness = 0.3 + 0.7 * torch.rand(count, inputs, generator=generator)
+        return MadeImages((255 * torch.where(lit, brightness, 0.0)).round().to(torch.uint8), y)
+
+    def batches(self, size: int) -> list[tuple[Tensor, Tensor]]:
+        return list(zip(torch.split(self.x, size), torch.split(self.y, size), strict=True))
+
+
+def build(hidden: Sequence[int], inputs: int = INPUTS, *, dense: bool = False) -> tuple[nn.Module, Method]:
+    """A network with the paper's settings: SGD, η = 0.05, ℓ1, noise, rewiring in every step."""
+    sizes = pairwise((inputs, *hidden, CLASSES))
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        layers = [module for n_in, n_out in sizes for module in (nn.Linear(n_in, n_out, bias=False), nn.ReLU())]
+    model: nn.Module = nn.Sequential(*layers[:-1])
+    if not dense:
+        model = wb.sparsify(model, CONNECTIVITY, allocation="paper")
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    if dense:
+        return model, wb.Dense(model, optimizer)
+    temperature = wb.schedule.noise_amplitude(NOISE)
+    return model, wb.DeepR(model, optimizer, l1=L1, temperature=temperature, newborns="share")
+
+
+def fused_engine(model: nn.Module, method: Method, examples: MadeImages) -> Engine | str:
+    """The fused engine for this model, or why there is none."""
+    try:
+        fused = importlib.import_module("wirebound.engine.fused")
+        reason = fused.why_not_fused(model, method)
+        if reason:
+            return str(reason)
+        engine: Engine = fused.FusedEngine(model, method, examples.pixels, examples.y, scale=SCALE)
+    except (ImportError, AttributeError) as error:
+        return str(error)
+    return engine
+
+
+class TrainedNetwork:
     """A network in the middle of its training, which can go back to that point."""
 
-    def __init__(
-        self, hidden: Sequence[int], method: str, examples: Examples, warm_up: int = WARM_UP
-    ) -> None:
-        self.model, self.method = build(hidden, method, examples.x.shape[1])
-        self.batches = cycle(examples.batches(BATCH))
+    def __init__(self, hidden: Sequence[int], images: MadeImages, warm_up: int = WARM_UP, dense: bool = False) -> None:
+        self.model, self.method = build(hidden, images.x.shape[1], dense=dense)
+        self.batches = cycle(images.batches(BATCH))
         self.rewired = self.steps = 0
         for _ in range(warm_up):
             self.step()
@@ -55,10 +124,10 @@ class Trained:
         x, y = next(self.batches)
         self.method.optimizer.zero_grad()
         torch.autograd.backward(F.cross_entropy(self.model(x), y))
-        self.method.optimizer.step()
+        type(self.method.optimizer).step(self.method.optimizer)
 
 
-def fused_steps(trained: Trained, examples: Examples, steps: int = FUSED_STEPS) -> Callable[[], object] | str:
+def fused_steps(trained: TrainedNetwork, examples: MadeImages, steps: int = FUSED_STEPS) -> Call | str:
     """``steps`` fused steps in a call, or why there is no such path."""
     engine = fused_engine(trained.model, trained.method, examples)
     if isinstance(engine, str):
@@ -77,58 +146,88 @@ def fused_steps(trained: Trained, examples: Examples, steps: int = FUSED_STEPS) 
     return run
 
 
+def check_gradients(hidden: Sequence[int], examples: MadeImages) -> None:
+    """The sparse model computes the loss and the gradients of its dense twin."""
+    model, _ = build(hidden, examples.x.shape[1])
+    twin = to_dense(model)
+    x, y = examples.batches(BATCH)[0]
+    losses = [F.cross_entropy(network(x), y) for network in (model, twin)]
+    torch.autograd.backward(losses)
+    (wiring,) = wirings(model)
+    weights = [twin.get_parameter(f"{name}.weight") for name, _ in sparse_layers(model)]
+    expected = signed(wiring, at_connections(wiring, list(map(gradient_of, weights))))
+    if not torch.allclose(gradient_of(wiring.theta), expected, rtol=1e-3, atol=1e-6):
+        raise WrongAnswerError("step: gradients differ from the dense twin's")
+    if not torch.allclose(losses[0], losses[1], rtol=1e-5, atol=1e-6):
+        raise WrongAnswerError("step: the loss differs from the dense twin's")
+
+
+def check_fused(hidden: Sequence[int], examples: MadeImages, steps: int = 16) -> None:
+    """Fused steps lead where module steps lead: the same wiring, the same weights."""
+    found = []
+    for fused in (False, True):
+        model, method = build(hidden, examples.x.shape[1])
+        modules = ModuleEngine(model, method, examples.x, examples.y)
+        engine = fused_engine(model, method, examples) if fused else modules
+        if isinstance(engine, str):
+            return
+        list(engine.epoch(torch.arange(steps * BATCH), [LR] * steps, BATCH, steps))
+        (wiring,) = wirings(model)
+        wiring.check()
+        found.append((wiring.packed_rows, wiring.theta.detach()))
+    (rows, theta), (rows_fused, theta_fused) = found
+    if not torch.equal(rows, rows_fused) or not torch.allclose(theta, theta_fused, rtol=1e-3, atol=1e-5):
+        raise WrongAnswerError("step: the fused path differs from the module path")
+
+
+def measure_step(hidden: Sequence[int], settings: Settings) -> tuple[Measurement, str]:
+    """One network; and why the fused path was omitted, if it was."""
+    label = "-".join(map(str, (INPUTS, *hidden, CLASSES)))
+    examples = MadeImages.make(INPUTS, CLASSES, STEPS * BATCH)
+    check_gradients(hidden, examples)
+    check_fused(hidden, examples)
+    dense, modules, fused = (TrainedNetwork(hidden, examples, dense=dense) for dense in (True, False, False))
+    contenders = [
+        Contender(DENSE, dense.plain_step, prepare=dense.go_back),
+        Contender(MODULES, modules.step, prepare=modules.go_back),
+    ]
+    run = fused_steps(fused, examples)
+    if not isinstance(run, str):
+        contenders.append(Contender(FUSED, run, prepare=fused.go_back))
+    found = compete(f"{label}, {100 * CONNECTIVITY:g} %, batch {BATCH}", contenders, settings)
+    times = dict(found.times)
+    if FUSED in times:
+        times[FUSED] = per_step(times[FUSED], FUSED_STEPS)
+    ours = {"modules": (MODULES, modules), "fused": (FUSED, fused)}
+    timed = {short: entry for short, entry in ours.items() if entry[0] in times}
+    numbers = {f"dense ÷ {short}": times[DENSE].best / times[name].best for short, (name, _) in timed.items()}
+    numbers |= {f"replaced in a step, {short}": net.rewired / net.steps for short, (_, net) in timed.items()}
+    return replace(found, times=times, numbers=numbers), run if isinstance(run, str) else ""
+
+
 def per_step(timing: Timing, steps: int) -> Timing:
     return Timing(timing.best / steps, timing.median / steps, timing.samples)
 
 
-def measure_step(hidden: Sequence[int], settings: Settings) -> tuple[Measurement, str]:
-    """One network; and why the fused path was left out, if it was."""
-    label = "-".join(map(str, (INPUTS, *hidden, CLASSES)))
-    settings.say(f"step {label}")
-    examples = Examples.make(INPUTS, CLASSES, STEPS * BATCH)
-    check_gradients(hidden, examples)
-    check_fused(hidden, examples)
-    nets = {DENSE: Trained(hidden, "dense", examples), MODULES: Trained(hidden, "deep-r", examples)}
-    contenders: dict[str, Callable[[], object]] = {DENSE: nets[DENSE].plain_step, MODULES: nets[MODULES].step}
-    nets[FUSED] = Trained(hidden, "deep-r", examples)
-    fused = fused_steps(nets[FUSED], examples)
-    if not isinstance(fused, str):
-        contenders[FUSED] = fused
-    prepare = {name: nets[name].go_back for name in contenders}
-    times = race(contenders, settings.seconds, settings.rounds, prepare)
-    numbers = {"dense ÷ modules": times[DENSE].best / times[MODULES].best}
-    if FUSED in times:
-        times[FUSED] = per_step(times[FUSED], FUSED_STEPS)
-        numbers["dense ÷ fused"] = times[DENSE].best / times[FUSED].best
-    for name, short in ((MODULES, "modules"), (FUSED, "fused")):
-        if name in times:
-            numbers[f"replaced in a step, {short}"] = nets[name].rewired / nets[name].steps
-    workload = f"{label}, {100 * CONNECTIVITY:g} %, batch {BATCH}"
-    return Measurement(workload, times, numbers), fused if isinstance(fused, str) else ""
-
-
 def measure(settings: Settings) -> Section:
-    found = []
-    missing = ""
     with threads(settings.threads):
-        for hidden in HIDDEN:
-            measurement, missing = measure_step(hidden, settings)
-            found.append(measurement)
+        measured = [measure_step(hidden, settings) for hidden in HIDDEN]
+    found, missing = [measurement for measurement, _ in measured], measured[-1][1]
     first = found[0]
-    subject, reached = f"training step {first.workload}: dense ÷ ours", first.numbers
-    goals = [Goal(f"{subject}, modules", GOAL_MODULE, reached["dense ÷ modules"], prototype=PROTOTYPE_MODULE)]
-    if "dense ÷ fused" in reached:
-        goals.append(
-            Goal(f"{subject}, fused", GOAL_FUSED, reached["dense ÷ fused"], prototype=PROTOTYPE_FUSED)
-        )
+    goals = []
+    for path, (wanted, prototype) in GOALS.items():
+        reached = first.numbers.get(f"dense ÷ {path}")
+        if reached is not None:
+            subject = f"training step {first.workload}: dense ÷ ours, {path}"
+            goals.append(Goal(subject, wanted, reached, prototype=prototype))
     notes = [
-        "Dense takes plain SGD steps; ours all of DEEP R (SGD, ℓ1, noise, death, rebirth) with the paper's "
-        "settings, no biases. Batches are cut before the clock starts, except for the fused path, which "
-        f"gathers its own within it, {FUSED_STEPS} steps in a call.",
-        f"All start from {WARM_UP} steps of training and go back there before each turn. The images are made up "
-        "to be like MNIST in what costs time: 19 % of pixels lit, and about as many connections replaced in a "
-        "step (the table says how many; on MNIST itself 20 to 80 in 784-200-200-10 during the first epoch).",
+        "Dense takes plain SGD steps; ours all of DEEP R (SGD, ℓ1, noise, death, rebirth) with the paper's settings, "
+        "no biases. Batches are cut before the clock starts, except for the fused path, which gathers its own within "
+        f"it, {FUSED_STEPS} steps in a call.",
+        f"All start from {WARM_UP} steps of training and go back there before each turn. The images are made up to be "
+        "like MNIST in what costs time: 19 % of pixels lit, and about as many connections replaced in a step (the "
+        "table says how many; on MNIST itself 20 to 80 in 784-200-200-10 during the first epoch).",
     ]
     if missing:
-        notes.append(f"The fused path was left out: {missing}.")
+        notes.append(f"The fused path was omitted: {missing}.")
     return Section("step", "Whole training step", [Table("Training step", found)], goals, notes)

@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
-from wirebound_lab.bench import conv, limits, linear, machine, recurrent, rewire, scale, scaling, step, update
+from wirebound_lab.bench import conv, limits, linear, recurrent, rewire, scale, step, update
 from wirebound_lab.bench.picture import draw
 from wirebound_lab.bench.results import Section, Settings
 from wirebound_lab.bench.text import markdown
@@ -20,7 +19,7 @@ SECTIONS: dict[str, Callable[[Settings], Section]] = {
     "update": update.measure,
     "rewire": rewire.measure,
     "step": step.measure,
-    "threads": scaling.measure,
+    "threads": linear.measure_threads,
     "scale": scale.measure,
     "limits": limits.measure,
 }
@@ -45,35 +44,19 @@ def run(names: Iterable[str], settings: Settings) -> Iterable[Section]:
         yield SECTIONS[name](settings)
 
 
-def record(sections: Sequence[Section], settings: Settings, about: dict[str, object]) -> dict[str, Any]:
-    """All of it as plain data; times are in seconds."""
-    return {
+def write(folder: Path, sections: Sequence[Section], settings: Settings, about: dict[str, object]) -> list[Path]:
+    """The files of a run of the benchmark; times are in seconds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record = {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "machine": about,
         "threads": settings.threads,
         "quick": settings.quick,
         "sections": [section.as_json() for section in sections],
     }
-
-
-def write(
-    folder: Path, sections: Sequence[Section], settings: Settings, about: dict[str, object]
-) -> list[Path]:
-    """The files of a run of the benchmark."""
-    folder.mkdir(parents=True, exist_ok=True)
-    found = json.dumps(record(sections, settings, about), indent=1, ensure_ascii=False)
-    texts = {"bench.json": found + "\n", "bench.md": markdown(sections, about)}
-    picture = draw(sections)
-    if picture is not None:
-        texts["bench.svg"] = picture
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return [folder / name for name in texts]
-
-
-def measure_all(names: Iterable[str], settings: Settings, folder: Path) -> list[Section]:
-    """Measures and writes; for scripts."""
-    about = machine.describe()
-    sections = list(run(names, settings))
-    write(folder, sections, settings, about)
-    return sections
+    found = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+    texts = {"bench.json": found, "bench.md": markdown(sections, about), "bench.svg": draw(sections)}
+    written = {folder / name: text for name, text in texts.items() if text is not None}
+    for path, text in written.items():
+        path.write_text(text, encoding="utf-8")
+    return list(written)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from wirebound_lab.bench.results import Goal, Section, Table
+from wirebound_lab.tables import markdown_table
 
 SWEPT = "density"  # a number that the name of the workload already says
-_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+GOAL_HEAD = ["goal", "wanted", "prototype", "reached", "met"]
 
 
 def seconds(value: float) -> str:
     """Three digits and a unit: 12.3 µs."""
-    for size, unit in _UNITS:
+    for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if value >= size:
             return f"{digits(value / size)} {unit}"
     return f"{digits(value * 1e9)} ns"
@@ -26,42 +27,30 @@ def digits(value: float) -> str:
     return f"{value:.{places}f}" if abs(value) >= 0.1 else f"{value:.2g}"
 
 
+def amount(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    return f"{digits(value)}×" if unit == "×" else f"{digits(value)} {unit}"
+
+
 def rows(table: Table) -> list[list[str]]:
     """A head with the workloads, then a row for each contender and for each number."""
     found = table.measurements
-    contenders = _names([list(m.times) for m in found])
-    numbers = _names([[name for name in m.numbers if name != SWEPT] for m in found])
-    lines = [["", *(m.workload for m in found)]]
-    for name in contenders:
-        lines.append([name, *(seconds(m.times[name].best) if name in m.times else "" for m in found)])
-    for name in numbers:
-        lines.append([name, *(digits(m.numbers[name]) if name in m.numbers else "" for m in found)])
-    return lines
+    times = [{name: seconds(timing.best) for name, timing in m.times.items()} for m in found]
+    numbers = [{name: digits(value) for name, value in m.numbers.items() if name != SWEPT} for m in found]
+    return [["", *(m.workload for m in found)], *_lines(times), *_lines(numbers)]
 
 
-def _names(lists: Sequence[Sequence[str]]) -> list[str]:
-    return list(dict.fromkeys(name for names in lists for name in names))
+def _lines(columns: Iterable[Mapping[str, str]]) -> list[list[str]]:
+    columns = list(columns)
+    names = dict.fromkeys(name for column in columns for name in column)
+    return [[name, *(column.get(name, "") for column in columns)] for name in names]
 
 
 def goal_row(goal: Goal) -> list[str]:
     """Subject, wanted, prototype, reached, yes or no."""
-    sign = "≤" if goal.at_most else "≥"
-    prototype = "" if goal.prototype is None else amount(goal.prototype, goal.unit)
-    met = "yes" if goal.met else "no"
-    return [
-        goal.subject,
-        f"{sign} {amount(goal.wanted, goal.unit)}",
-        prototype,
-        amount(goal.reached, goal.unit),
-        met,
-    ]
-
-
-def amount(value: float, unit: str) -> str:
-    return f"{digits(value)}×" if unit == "×" else f"{digits(value)} {unit}"
-
-
-GOAL_HEAD = ["goal", "wanted", "prototype", "reached", "met"]
+    wanted, prototype, reached = (amount(value, goal.unit) for value in (goal.wanted, goal.prototype, goal.reached))
+    return [goal.subject, f"{'≤' if goal.at_most else '≥'} {wanted}", prototype, reached, "yes" if goal.met else "no"]
 
 
 def markdown(sections: Sequence[Section], about: dict[str, object]) -> str:
@@ -73,17 +62,12 @@ def markdown(sections: Sequence[Section], about: dict[str, object]) -> str:
         parts.append(f"**{about['warning']}**")
     goals = [goal_row(goal) for section in sections for goal in section.goals]
     if goals:
-        parts += ["## Goals", _markdown_table([GOAL_HEAD, *goals])]
+        parts += ["## Goals", markdown_table(GOAL_HEAD, goals, range(1, 5))]
     for section in sections:
         parts.append(f"## {section.title}")
         for table in section.tables:
-            parts += [f"### {table.title}", _markdown_table(rows(table))]
+            head, *body = rows(table)
+            parts += [f"### {table.title}", markdown_table(head, body, range(1, len(head)))]
         if section.notes:
             parts.append("\n".join(f"* {note}" for note in section.notes))
     return "\n\n".join(parts) + "\n"
-
-
-def _markdown_table(lines: Sequence[Sequence[str]]) -> str:
-    head, *body = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *body))

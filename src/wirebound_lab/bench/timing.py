@@ -49,9 +49,6 @@ class _Runner:
             spent += elapsed
         self.total += spent
 
-    def timing(self) -> Timing:
-        return Timing(min(self.samples), statistics.median(self.samples), len(self.samples))
-
 
 def race(
     contenders: Mapping[str, Callable[[], object]],
@@ -77,7 +74,8 @@ def race(
     finally:
         if collecting:
             gc.enable()
-    return {name: runner.timing() for name, runner in runners.items()}
+    samples = {name: runner.samples for name, runner in runners.items()}
+    return {name: Timing(min(found), statistics.median(found), len(found)) for name, found in samples.items()}
 
 
 @contextmanager

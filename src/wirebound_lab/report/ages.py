@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, draw
-from .markup import Html, data_block, tag
-from .pictures import Ages, Picture
-from .scale import linear_axis
-from .series import Series
-from .strokes import COLORS
+from .charts import BOTTOM, COLORS, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Series, draw, scales
+from .markup import Html, data_block, figure, key_list, tag
+from .records import Ages, Picture
+from .svg import linear_axis, text
 from .wording import count, percent, plural, tick
 
 GAP = 0.14  # of a bin
@@ -26,39 +24,18 @@ def draw_ages(pictures: Sequence[Picture], names: Sequence[str]) -> Html | None:
     tops = [sum(column) for frame in frames[1:] for column in zip(*frame, strict=True)]
     up = linear_axis([0.0, max(tops, default=1.0)], BOTTOM, TOP)
     bins = _labels(last.starts, pictures[-1].epoch)
-    parts = []
-    for value in up.ticks:
-        y = round(up.place(value), 1)
-        parts.append(tag("line", x1=LEFT, x2=RIGHT, y1=y, y2=y, class_="grid"))
-        label = tick(100 * value, "%")
-        parts.append(tag("text", label, x=LEFT - 8, y=y, dy="0.34em", class_="tick", text_anchor="end"))
-    width = (RIGHT - LEFT) / len(bins)
-    every = -(-len(bins) // 9)
-    for index in range(0, len(bins), every):
-        middle = round(LEFT + width * (index + 0.5), 1)
-        parts.append(tag("text", bins[index], x=middle, y=BOTTOM + 20, class_="tick", text_anchor="middle"))
-    parts.append(tag("line", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM, class_="axis"))
-    parts.append(tag("text", "age in epochs", x=RIGHT, y=HEIGHT - 4, class_="tick name", text_anchor="end"))
+    width, every = (RIGHT - LEFT) / len(bins), -(-len(bins) // 9)
+    below = [text(LEFT + width * (i + 0.5), BOTTOM + 20, bins[i]) for i in range(0, len(bins), every)]
     sentences = [_sentence(picture) for picture in pictures]
+    colors = [f"s{layer % COLORS}" for layer in range(len(names))]
     svg = tag(
         "svg",
-        tag("g", *parts, aria_hidden="true"),
-        *(
-            tag("path", d=_bars(frames[-1], layer, up.high), class_=f"age s{layer % COLORS}")
-            for layer in range(len(names))
-        ),
+        tag("g", *scales(up, lambda value: tick(100 * value, "%"), below, "age in epochs"), aria_hidden="true"),
+        *(tag("path", d=_bars(frames[-1], i, up.high), class_=f"age {color}") for i, color in enumerate(colors)),
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
         aria_label=f"Age of connections, {pictures[-1].epoch} epochs: {sentences[-1]}",
     )
-    legend = [
-        tag(
-            "li",
-            tag("span", class_=f"swatch block s{layer % COLORS}", aria_hidden="true"),
-            tag("span", name),
-        )
-        for layer, name in enumerate(names)
-    ]
     data = {
         "box": [LEFT, RIGHT, BOTTOM, TOP],
         "top": up.high,
@@ -66,15 +43,12 @@ def draw_ages(pictures: Sequence[Picture], names: Sequence[str]) -> Html | None:
         "frames": [[[round(value, 5) for value in layer] for layer in frame] for frame in frames],
         "sentences": sentences,
     }
-    return tag(
-        "figure",
-        tag(
-            "figcaption",
-            tag("h4", "Age of connections"),
-            tag("p", "Share of all connections by age, in whole epochs since they were first seen"),
-        ),
+    entries = [(f"block {color}", name) for color, name in zip(colors, names, strict=True)]
+    return figure(
+        "Age of connections",
+        "Share of all connections by age, in whole epochs since they were first seen",
         tag("div", svg, class_="plot"),
-        tag("ul", *legend, class_="key-list") if len(names) > 1 else None,
+        key_list(*entries) if len(names) > 1 else None,
         tag("p", sentences[-1], class_="age-words"),
         data_block(data, "age-data"),
         class_="chart ages",
@@ -83,21 +57,13 @@ def draw_ages(pictures: Sequence[Picture], names: Sequence[str]) -> Html | None:
 
 def survivors_chart(pictures: Sequence[Picture], names: Sequence[str], identifier: str) -> Html | None:
     """How much of the first wiring is left, in each layer."""
-    known = [(picture.epoch, picture.ages) for picture in pictures if picture.ages is not None]
+    known = [(float(picture.epoch), picture.ages) for picture in pictures if picture.ages is not None]
     if len(known) < 2 or len({len(ages.layers) for _, ages in known}) != 1:
         return None
-    first = known[0][1]
-    names = _names(names, first)
-    curves = [
-        Series(
-            name,
-            [float(epoch) for epoch, _ in known],
-            [ages.since_start[layer] / first.since_start[layer] if first.since_start[layer] else None for _, ages in known],
-            color=layer,
-            marks=len(known) <= 40,
-        )
-        for layer, name in enumerate(names)
-    ]
+    curves = []
+    for layer, (name, first) in enumerate(zip(_names(names, known[0][1]), known[0][1].since_start, strict=True)):
+        left = [ages.since_start[layer] / first if first else None for _, ages in known]
+        curves.append(Series(name, [epoch for epoch, _ in known], left, color=layer, marks=len(known) <= 40))
     subtitle = "Share of the connections of the first wiring that were there at the end of every epoch"
     return draw(Chart(identifier, "Left of the first wiring", subtitle, "epoch", curves, unit="percent"))
 
@@ -123,14 +89,12 @@ def _labels(starts: Sequence[int], epoch: int) -> list[str]:
 
 def _bars(frame: Sequence[Sequence[float]], layer: int, top: float) -> str:
     """The bars of one layer on top of those before it."""
-    width = (RIGHT - LEFT) / len(frame[0])
-    scale = (BOTTOM - TOP) / top
+    width, scale = (RIGHT - LEFT) / len(frame[0]), (BOTTOM - TOP) / top
     parts = []
     for index, value in enumerate(frame[layer]):
         if value > 0:
             below = sum(other[index] for other in frame[:layer])
-            bottom = max(TOP, BOTTOM - scale * below)
-            ceiling = max(TOP, BOTTOM - scale * (below + value))
+            bottom, ceiling = (max(TOP, BOTTOM - scale * level) for level in (below, below + value))
             left = LEFT + width * (index + GAP / 2)
             parts.append(f"M{left:.1f} {bottom:.1f}V{ceiling:.1f}h{width * (1 - GAP):.1f}V{bottom:.1f}z")
     return "".join(parts)

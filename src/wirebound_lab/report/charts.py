@@ -1,22 +1,46 @@
 """Line charts as inline SVG: complete without a script, in print and in both colour schemes.
 
-Colours are CSS classes, never values, so one drawing serves light, dark and paper. The script of the
-page adds the hover read-out and the switching of series from the data block beside each drawing.
+Colours are CSS classes, never values, so one drawing serves light, dark and paper. The script of the page adds the
+hover read-out and the switching of series from the data block beside each drawing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from .markup import Html, data_block, fragment, tag
-from .scale import Axis, linear_axis, log_axis, same
-from .series import Series
-from .strokes import COLORS, curve, rounded
+from .markup import Html, data_block, figure, no_figure, tag
+from .svg import Axis, linear_axis, log_axis, rungs, same
 from .wording import tick
 
 WIDTH, HEIGHT = 520, 290
 LEFT, RIGHT, TOP, BOTTOM = 58, 506, 14, 246
+COLORS = 8  # of the style sheet; more series than that repeat them with dashes
+DASHES = ("", "7 4", "2 4", "9 3 2 3")
+Values = Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve of a chart; None in y is a gap. low and high, if given, are drawn as a band around it."""
+
+    name: str
+    x: Sequence[float]
+    y: Values
+    low: Values = ()
+    high: Values = ()
+    color: int = 0
+    dashed: bool = False
+    marks: bool = False
+    line: bool = True
+    rule: bool = False  # a level over the whole width: x is set when the width is known
+    whiskers: bool = False  # low and high as bars at each point instead of a band
+    spread: bool = False  # low and high are a spread around y that a read-out should tell
+    labels: Sequence[str | None] = ()  # words for single points
+
+    @property
+    def class_(self) -> str:
+        return f"s{self.color % COLORS}"
 
 
 @dataclass(frozen=True)
@@ -34,16 +58,17 @@ class Chart:
     log_y: bool = False
     wide: bool = False
 
+    def levels(self) -> list[float]:
+        """The y of all curves."""
+        return [value for series in self.series for value in series.y if value is not None]
+
 
 def draw(chart: Chart) -> Html:
     """A figure: caption, SVG, legend of switches, data for the read-out; or a note that there is nothing."""
     values = _drawable(chart)
-    caption = tag("figcaption", tag("h4", chart.title), tag("p", chart.subtitle))
     class_ = "chart wide" if chart.wide else "chart"
     if not values:
-        return tag(
-            "figure", caption, tag("p", "Nothing was recorded for this chart.", class_="empty"), class_=class_
-        )
+        return no_figure(chart.title, chart.subtitle, class_=class_)
     across = _across(chart)
     # A rule goes over the whole width, whatever that turned out to be.
     drawn = [replace(series, x=[across.low, across.high]) if series.rule else series for series in chart.series]
@@ -54,54 +79,52 @@ def draw(chart: Chart) -> Html:
         "svg",
         tag("title", chart.title, id=title),
         tag("desc", describe(chart), id=text),
-        _grid(chart, across, up),
-        *(curve(series, index, across, up) for index, series in enumerate(chart.series)),
+        tag("g", *_scales(chart, across, up), class_="scales", aria_hidden="true"),
+        *(_curve(series, index, across, up) for index, series in enumerate(chart.series)),
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
         aria_labelledby=f"{title} {text}",
     )
-    readout = tag("output", class_="readout", aria_live="polite", hidden=True)
-    plot = tag("div", svg, readout, class_="plot")
-    return tag(
-        "figure",
-        caption,
-        plot,
-        _legend(chart),
-        data_block(_data(chart, across, up), "chart-data"),
-        class_=class_,
-    )
+    plot = tag("div", svg, tag("output", class_="readout", aria_live="polite", hidden=True), class_="plot")
+    data = data_block(_data(chart, across, up), "chart-data")
+    return figure(chart.title, chart.subtitle, plot, _legend(chart), data, class_=class_)
 
 
 def describe(chart: Chart) -> str:
     """The chart in words: where each series starts, ends, and its range."""
+    say = _speaker(chart.unit, " %")
     parts = []
     for series in chart.series:
         present = [value for value in series.y if value is not None]
         if not present:
             parts.append(f"{series.name}: no values.")
         elif min(present) == max(present):
-            parts.append(f"{series.name}: {_say(present[0], chart.unit)} throughout.")
+            parts.append(f"{series.name}: {say(present[0])} throughout.")
         else:
-            low, high = _say(min(present), chart.unit), _say(max(present), chart.unit)
-            first, last = _say(present[0], chart.unit), _say(present[-1], chart.unit)
+            first, last, low, high = map(say, (present[0], present[-1], min(present), max(present)))
             parts.append(f"{series.name}: from {first} to {last}, lowest {low}, highest {high}.")
     return f"{chart.subtitle}. Horizontal axis: {chart.x_label}. " + " ".join(parts)
 
 
-def _say(value: float, unit: str) -> str:
-    return tick(100 * value, " %") if unit == "percent" else tick(value)
+def scales(up: Axis, label: Callable[[float], str], below: Sequence[Html], x_label: str) -> list[Html]:
+    """The numbers of the upright axis, what stands below the other, its line and its name."""
+    ground = tag("line", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM, class_="axis")
+    name = tag("text", x_label, x=RIGHT, y=HEIGHT - 4, class_="tick name", text_anchor="end")
+    return [*rungs(up, LEFT, RIGHT, label), *below, ground, name]
+
+
+def _speaker(unit: str, sign: str = "%") -> Callable[[float], str]:
+    return (lambda value: tick(100 * value, sign)) if unit == "percent" else tick
 
 
 def _drawable(chart: Chart) -> list[float]:
-    values = []
-    for series in chart.series:
-        for column in (series.y, series.low, series.high):
-            values += [value for value in column if value is not None]
-    if chart.log_y:
-        # The bottom of a band may be zero; the curves decide how far down a logarithmic axis goes.
-        curves = [value for series in chart.series for value in series.y if value is not None and value > 0]
-        return [value for value in values if curves and value >= min(curves)]
-    return values
+    columns = [column for series in chart.series for column in (series.y, series.low, series.high)]
+    values = [value for column in columns for value in column if value is not None]
+    if not chart.log_y:
+        return values
+    # The bottom of a band may be zero; the curves decide how far down a logarithmic axis goes.
+    lowest = min((value for value in chart.levels() if value > 0), default=None)
+    return [value for value in values if lowest is not None and value >= lowest]
 
 
 def _across(chart: Chart) -> Axis:
@@ -118,100 +141,55 @@ def _across(chart: Chart) -> Axis:
 
 def _up(chart: Chart, values: Sequence[float]) -> Axis:
     if chart.unit == "percent":
-        means = [value for series in chart.series for value in series.y if value is not None]
-        if means and min(means) >= 0 and max(means) <= 1:
+        levels = chart.levels()
+        if levels and min(levels) >= 0 and max(levels) <= 1:
             # A standard deviation below a small share is no reason for an axis of shares below zero.
             values = [min(1.0, max(0.0, value)) for value in values]
-        low, high = min(values), max(values)
-        if same(low, high):
-            values = [max(0.0, low - 0.01), min(1.0, high + 0.01)]
+        if same(min(values), max(values)):
+            values = [max(0.0, min(values) - 0.01), min(1.0, max(values) + 0.01)]
     return linear_axis(values, BOTTOM, TOP, count=5, whole=chart.unit == "count")
 
 
-def _grid(chart: Chart, across: Axis, up: Axis) -> Html:
-    parts: list[Html] = []
-    for value in up.ticks:
-        y = rounded(up.place(value))
-        parts.append(tag("line", x1=LEFT, x2=RIGHT, y1=y, y2=y, class_="grid"))
-        label = tick(100 * value, "%") if chart.unit == "percent" else tick(value)
-        parts.append(tag("text", label, x=LEFT - 8, y=y, dy="0.34em", class_="tick", text_anchor="end"))
+def _scales(chart: Chart, across: Axis, up: Axis) -> list[Html]:
+    say, below = _speaker(chart.x_unit), []
     for value in across.ticks:
-        x = rounded(across.place(value))
-        parts.append(tag("line", x1=x, x2=x, y1=BOTTOM, y2=BOTTOM + 4, class_="axis"))
-        label = tick(100 * value, "%") if chart.x_unit == "percent" else tick(value)
+        x = across.at(value)
+        below.append(tag("line", x1=x, x2=x, y1=BOTTOM, y2=BOTTOM + 4, class_="axis"))
         # Beside the right edge a centred label could be cut.
-        anchor = "middle" if x < RIGHT - 8 else "end"
-        parts.append(
-            tag(
-                "text",
-                label,
-                x=x if anchor == "middle" else x + 6,
-                y=BOTTOM + 20,
-                class_="tick",
-                text_anchor=anchor,
-            )
-        )
-    parts.append(tag("line", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM, class_="axis"))
-    parts.append(tag("text", chart.x_label, x=RIGHT, y=HEIGHT - 4, class_="tick name", text_anchor="end"))
-    return tag("g", *parts, class_="scales", aria_hidden="true")
+        place, anchor = (x, "middle") if x < RIGHT - 8 else (x + 6, "end")
+        below.append(tag("text", say(value), x=place, y=BOTTOM + 20, class_="tick", text_anchor=anchor))
+    return scales(up, _speaker(chart.unit), below, chart.x_label)
 
 
 def _legend(chart: Chart) -> Html | None:
     if len(chart.series) < 2:
         return None
-    items = [
-        tag(
-            "li",
-            tag(
-                "button",
-                tag(
-                    "span",
-                    class_=_swatch(series),
-                    aria_hidden="true",
-                ),
-                tag("span", series.name),
-                type="button",
-                class_=f"s{series.color % COLORS}",
-                aria_pressed="true",
-                data_series=index,
-            ),
-        )
-        for index, series in enumerate(chart.series)
-    ]
+    items = []
+    for index, series in enumerate(chart.series):
+        plain = not series.dashed and series.color < COLORS
+        form = " dot" if not series.line else "" if plain else " dashed"
+        words = tag("span", class_=f"swatch{form}", aria_hidden="true"), tag("span", series.name)
+        button = tag("button", *words, type="button", class_=series.class_, aria_pressed="true", data_series=index)
+        items.append(tag("li", button))
     return tag("ul", *items, class_="legend", aria_label="Series; press to hide or show")
-
-
-def _swatch(series: Series) -> str:
-    if not series.line:
-        return "swatch dot"
-    return "swatch dashed" if series.dashed or series.color >= COLORS else "swatch"
 
 
 def _data(chart: Chart, across: Axis, up: Axis) -> dict[str, object]:
     def axis(scale: Axis) -> list[float | int]:
         return [scale.low, scale.high, scale.start, scale.end, int(scale.log)]
 
+    def line(series: Series) -> dict[str, object]:
+        columns = {"x": series.x, "y": series.y, "low": series.low, "high": series.high}
+        return {
+            "name": series.name, "color": series.color % COLORS, "rule": series.dashed or series.rule,
+            "spread": series.spread, "labels": list(series.labels),
+            **{name: [_short(value) for value in values] for name, values in columns.items()},
+        }  # fmt: skip
+
     return {
-        "x": axis(across),
-        "y": axis(up),
-        "label": chart.x_label,
-        "unit": chart.unit,
-        "xUnit": chart.x_unit,
-        "series": [
-            {
-                "name": series.name,
-                "color": series.color % COLORS,
-                "rule": series.dashed or series.rule,
-                "spread": series.spread,
-                "labels": list(series.labels),
-                "x": [_short(value) for value in series.x],
-                "y": [_short(value) for value in series.y],
-                "low": [_short(value) for value in series.low],
-                "high": [_short(value) for value in series.high],
-            }
-            for series in chart.series
-        ],
-    }
+        "x": axis(across), "y": axis(up), "label": chart.x_label, "unit": chart.unit, "xUnit": chart.x_unit,
+        "series": [line(series) for series in chart.series],
+    }  # fmt: skip
 
 
 def _short(value: float | None) -> float | int | None:
@@ -221,7 +199,61 @@ def _short(value: float | None) -> float | int | None:
     return int(value) if value == int(value) else float(f"{value:.6g}")
 
 
-def nothing(title: str, subtitle: str, reason: str) -> Html:
-    """A figure that says why there is no chart."""
-    caption = fragment(tag("h4", title), tag("p", subtitle))
-    return tag("figure", tag("figcaption", caption), tag("p", reason, class_="empty"), class_="chart")
+def _curve(series: Series, index: int, across: Axis, up: Axis) -> Html:
+    """One series: its band, its line, whiskers and marks."""
+    parts: list[Html] = []
+    if series.whiskers:
+        if whiskers := _whiskers(series, across, up):
+            parts.append(tag("path", d=whiskers, class_="whisker"))
+    elif _has_band(series, up):
+        parts.append(tag("path", d=_band(series, across, up), class_="band"))
+    places = [None if y is None or (up.log and y <= 0) else (across.at(x), up.at(y))
+              for x, y in zip(series.x, series.y, strict=True)]  # fmt: skip
+    if series.line:
+        dash = "5 5" if series.dashed else DASHES[series.color // COLORS % len(DASHES)]
+        parts.append(tag("path", d=_path(places), class_="line", stroke_dasharray=dash or None))
+    if series.marks:
+        class_ = "mark" if series.line else "mark solid"
+        parts += [tag("circle", cx=place[0], cy=place[1], r=3.2, class_=class_) for place in places if place]
+    kind = " dashed" if series.dashed else ""
+    return tag("g", *parts, class_=f"series {series.class_}{kind}", data_series=index)
+
+
+def _has_band(series: Series, up: Axis) -> bool:
+    """Not where low and high are one, nor as a few shards: a logarithmic axis cannot show a low of zero."""
+    if not series.low or not series.high or list(series.low) == list(series.high):
+        return False
+    return not up.log or 2 * sum(low is not None and low > 0 for low in series.low) >= len(series.low)
+
+
+def _path(places: Sequence[tuple[float, float] | None]) -> str:
+    """Broken at gaps; a point alone between two gaps is a dot (a line of no length with round ends)."""
+    parts = []
+    for before, place in zip([None, *places], places, strict=False):
+        if place:
+            parts.append(f"L{place[0]} {place[1]}" if before else f"M{place[0]} {place[1]}h0")
+    return "".join(parts)
+
+
+def _band(series: Series, across: Axis, up: Axis) -> str:
+    parts: list[str] = []
+    stretch: list[tuple[float, float, float]] = []
+    for x, low, high in [*zip(series.x, series.low, series.high, strict=True), (0.0, None, None)]:
+        if low is not None and high is not None and not (up.log and low <= 0):
+            stretch.append((across.at(x), up.at(low), up.at(high)))
+        elif stretch:
+            tops = [f"{x} {top}" for x, _, top in stretch]
+            parts.append("M" + "L".join(tops + [f"{x} {bottom}" for x, bottom, _ in reversed(stretch)]) + "Z")
+            stretch = []
+    return "".join(parts)
+
+
+def _whiskers(series: Series, across: Axis, up: Axis) -> str:
+    """From low to high at each point, with short bars at the ends."""
+    parts = []
+    for x, low, high in zip(series.x, series.low, series.high, strict=True):
+        if low is not None and high is not None and high > low and not (up.log and high <= 0):
+            at, bottom, top = across.at(x), up.at(low), up.at(high)
+            left = round(at - 4, 1)
+            parts.append(f"M{at} {bottom}V{top}M{left} {top}h8M{left} {bottom}h8")
+    return "".join(parts)

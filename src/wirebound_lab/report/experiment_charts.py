@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .charts import Chart, draw, nothing
-from .experiment import Experiment, GridChart, Label, Line, LinesChart, Point, UnknownChart
+from .charts import COLORS, Chart, Series, draw
+from .experiments import Experiment, FigureLine, GridChart, Label, LinesChart, Point, UnknownChart
 from .heatmap import LEVELS
-from .markup import Child, Html, fragment, tag
-from .series import Series
-from .strokes import COLORS
+from .markup import Html, figure, fragment, no_figure, scroll_table, tag
 from .wording import MISSING, percent, plain_name, tick
 
 # A method has one colour in all figures; the last, quiet one is for what the others are measured against.
@@ -26,27 +24,23 @@ def draw_charts(experiment: Experiment, identifier: str) -> Html | None:
     if not charts:
         return None
     wide = sum(isinstance(chart, LinesChart) for chart in charts) == 1
-    return tag(
-        "div",
-        *(_draw(chart, f"{identifier}-chart-{index}", wide) for index, chart in enumerate(charts, 1)),
-        class_="charts",
-    )
+    drawn = (_draw(chart, f"{identifier}-chart-{index}", wide) for index, chart in enumerate(charts, 1))
+    return tag("div", *drawn, class_="charts")
 
 
 def _draw(chart: LinesChart | GridChart | UnknownChart, identifier: str, wide: bool) -> Html:
+    if isinstance(chart, LinesChart):
+        return draw(lines_chart(chart, identifier, wide))
     if isinstance(chart, GridChart):
         return draw_grid(chart)
-    if isinstance(chart, UnknownChart):
-        return nothing(chart.title, "", f"This version of the report cannot draw charts of the kind {chart.kind!r}.")
-    return draw(lines_chart(chart, identifier, wide))
+    return no_figure(chart.title, "", f"This version of the report cannot draw charts of the kind {chart.kind!r}.")
 
 
 def lines_chart(chart: LinesChart, identifier: str, wide: bool = False) -> Chart:
-    """The chart for drawing; points that a logarithmic axis has no place for are left out, and counted."""
-    colors = line_colors(chart.lines)
+    """The chart for drawing; points that a logarithmic axis has no place for are omitted, and counted."""
     lost = 0
     curves = []
-    for line, color in zip(chart.lines, colors, strict=True):
+    for line, color in zip(chart.lines, line_colors(chart.lines), strict=True):
         points = [
             point
             for point in line.points
@@ -57,39 +51,31 @@ def lines_chart(chart: LinesChart, identifier: str, wide: bool = False) -> Chart
         series = _rule(line, color) if line.style == "rule" else _curve(line.name, points, line.style, color)
         if series:
             curves.append(series)
+    unit, x_unit = ("percent" if label.percent else "number" for label in (chart.y, chart.x))
     return Chart(
-        identifier,
-        chart.title,
-        _subtitle(chart, lost),
-        chart.x.text,
-        curves,
-        unit="percent" if chart.y.percent else "number",
-        x_unit="percent" if chart.x.percent else "number",
-        log_x=chart.x.log,
-        log_y=chart.y.log,
-        wide=wide,
-    )
+        identifier, chart.title, _subtitle(chart, lost), chart.x.text, curves,
+        unit=unit, x_unit=x_unit, log_x=chart.x.log, log_y=chart.y.log, wide=wide,
+    )  # fmt: skip
 
 
-def line_colors(lines: Sequence[Line]) -> list[int]:
+def line_colors(lines: Sequence[FigureLine]) -> list[int]:
     """Series of one method share its colour and differ in dashes; those without a method take what is free."""
+    keys = [plain_name(line.method or line.name) for line in lines]
     taken: dict[str, int] = {}
-    uses: dict[int, int] = {}
-    for line in lines:
-        method = plain_name(line.method or line.name)
-        color = METHOD_COLORS.get(method)
+    for key in keys:
+        color = METHOD_COLORS.get(key)
         if color is not None and color not in taken.values():
-            taken.setdefault(method, color)
+            taken.setdefault(key, color)
+    uses: dict[int, int] = {}
     chosen = []
-    for line in lines:
-        key = plain_name(line.method or line.name)
+    for line, key in zip(lines, keys, strict=True):
         if key not in taken:
             free = [color for color in range(COLORS - 1) if color not in taken.values()]
             taken[key] = free[0] if free else len(taken) % (COLORS - 1)
-        color = taken[key]
-        # Points and rules are told from lines by their form.
-        again = uses.get(color, 0) if line.style in ("line", "band") else 0
-        uses[color] = again + 1 if line.style in ("line", "band") else uses.get(color, 0)
+        color, again = taken[key], 0
+        if line.style in ("line", "band"):  # points and rules are told from lines by their form
+            again = uses.get(color, 0)
+            uses[color] = again + 1
         chosen.append(color + COLORS * again)
     return chosen
 
@@ -98,47 +84,39 @@ def _curve(name: str, points: Sequence[Point], style: str, color: int) -> Series
     known = [point for point in points if point.x is not None]
     if not known:
         return None
-    has_spread = any(point.low is not None and point.high is not None for point in known)
     marked = style == "points" or (style == "line" and len(known) <= MARKED)
+    return _series(name, known, color, marks=marked, line=style != "points")
+
+
+def _rule(line: FigureLine, color: int) -> Series | None:
+    point = next((point for point in line.points if point.y is not None), None)
+    return _series(line.name, [point] * 2, color, rule=True) if point else None
+
+
+def _series(
+    name: str, points: Sequence[Point], color: int, *, marks: bool = False, line: bool = True, rule: bool = False
+) -> Series:
+    spread = any(point.low is not None and point.high is not None for point in points)
     return Series(
         name,
-        [point.x or 0.0 for point in known],
-        [point.y for point in known],
-        [point.low for point in known] if has_spread else (),
-        [point.high for point in known] if has_spread else (),
+        () if rule else [point.x or 0.0 for point in points],
+        [point.y for point in points],
+        [point.low for point in points] if spread else (),
+        [point.high for point in points] if spread else (),
         color=color,
-        marks=marked,
-        line=style != "points",
-        whiskers=has_spread and marked,
-        spread=has_spread,
-        labels=[point.label for point in known] if any(point.label for point in known) else (),
-    )
-
-
-def _rule(line: Line, color: int) -> Series | None:
-    point = next((point for point in line.points if point.y is not None), None)
-    if point is None:
-        return None
-    has_spread = point.low is not None and point.high is not None
-    return Series(
-        line.name,
-        (),
-        [point.y] * 2,
-        [point.low] * 2 if has_spread else (),
-        [point.high] * 2 if has_spread else (),
-        color=color,
-        dashed=True,
-        rule=True,
-        spread=has_spread,
-        labels=[point.label] * 2 if point.label else (),
+        dashed=rule,
+        marks=marks,
+        line=line,
+        rule=rule,
+        whiskers=spread and marks,
+        spread=spread,
+        labels=[point.label for point in points] if any(point.label for point in points) else (),
     )
 
 
 def _subtitle(chart: LinesChart, lost: int) -> str:
-    def axis(label: Label) -> str:
-        return label.text + (" (logarithmic)" if label.log else "")
-
-    parts = [f"{axis(chart.y)} against {axis(chart.x)}"]
+    x, y = (label.text + (" (logarithmic)" if label.log else "") for label in (chart.x, chart.y))
+    parts = [f"{y} against {x}"]
     if any(point.low is not None for line in chart.lines for point in line.points):
         parts.append("whiskers and bands: one standard deviation over seeds")
     if lost:
@@ -150,52 +128,38 @@ def _subtitle(chart: LinesChart, lost: int) -> str:
 def draw_grid(chart: GridChart) -> Html:
     """A table whose cells are coloured by their number: it reads aloud, prints and scrolls like any table."""
     present = [value for row in chart.cells for value in row if value is not None]
-    caption = tag(
-        "figcaption", tag("h4", chart.title), tag("p", f"{chart.value.text} by {chart.y.text} and {chart.x.text}")
-    )
+    subtitle = f"{chart.value.text} by {chart.y.text} and {chart.x.text}"
     if not present:
-        return tag(
-            "figure", caption, tag("p", "Nothing was recorded for this chart.", class_="empty"), class_="chart wide"
-        )
+        return no_figure(chart.title, subtitle, class_="chart wide")
     low, high = min(present), max(present)
-    corner = fragment(chart.y.text, " \\ ", chart.x.text)
-    head = tag(
-        "tr", tag("th", corner, scope="col"), *(tag("th", _say(item, chart.x), scope="col") for item in chart.columns)
-    )
+
+    def cell(value: float | None) -> Html:
+        if value is None:
+            return tag("td", MISSING, class_="number")
+        level = LEVELS if high == low else 1 + min(LEVELS - 1, int(LEVELS * (value - low) / (high - low)))
+        return tag("td", number(value), class_=f"number q{level}")
+
+    def number(value: float) -> str:
+        return percent(value) if chart.value.percent else tick(value)
+
+    corner = tag("th", fragment(chart.y.text, " \\ ", chart.x.text), scope="col")
+    head = tag("tr", corner, *(tag("th", _heading(item, chart.x), scope="col") for item in chart.columns))
     body = [
-        tag(
-            "tr",
-            tag("th", _say(name, chart.y), scope="row"),
-            *(_cell(value, low, high, chart.value) for value in row),
-        )
+        tag("tr", tag("th", _heading(name, chart.y), scope="row"), *map(cell, row))
         for name, row in zip(chart.rows, chart.cells, strict=True)
     ]
-    table = tag(
-        "table", tag("caption", chart.title, class_="hidden"), tag("thead", head), tag("tbody", *body), class_="heat"
-    )
     ramp = tag("span", *(tag("span", class_=f"q{level}") for level in range(1, LEVELS + 1)), class_="ramp")
-    key = tag("p", tag("span", _number(low, chart.value)), ramp, tag("span", _number(high, chart.value)), class_="key")
-    return tag(
-        "figure",
-        caption,
-        tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=chart.title),
+    key = tag("p", tag("span", number(low)), ramp, tag("span", number(high)), class_="key")
+    return figure(
+        chart.title,
+        subtitle,
+        scroll_table(chart.title, tag("thead", head), tag("tbody", *body), class_="heat"),
         tag("div", key, class_="keys", aria_hidden="true"),
         class_="chart wide grid-chart",
     )
 
 
-def _cell(value: float | None, low: float, high: float, label: Label) -> Html:
-    if value is None:
-        return tag("td", MISSING, class_="number")
-    level = LEVELS if high == low else 1 + min(LEVELS - 1, int(LEVELS * (value - low) / (high - low)))
-    return tag("td", _number(value, label), class_=f"number q{level}")
-
-
-def _number(value: float, label: Label) -> str:
-    return percent(value) if label.percent else tick(value)
-
-
-def _say(heading: float | str, label: Label) -> Child:
+def _heading(heading: float | str, label: Label) -> str:
     if isinstance(heading, str):
         return heading
     return tick(100 * heading, "\u202f%") if label.percent else tick(heading)

@@ -6,18 +6,19 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .experiment import Experiment, Finding, Table
 from .experiment_charts import draw_charts
-from .markup import Child, Html, fragment, tag
+from .experiments import Experiment, Finding, ResultTable
+from .markup import Child, Html, fragment, scroll_table, tag, tag_if
 from .tables import settings, table
-from .wording import MISSING, plural, unbroken
+from .wording import MISSING, joined, plural, unbroken
 
 _NUMBER = re.compile(r"[<>≤≥~≈+\u2212-]?\s*[\d.,]+\s*(?:e[+-]?\d+)?\s*(?:%|±.*|[a-zµ]{1,3})?")
 
-VERDICTS: Mapping[bool | None, tuple[str, str]] = {
-    True: ("✓ holds", "badge good"),
-    False: ("✗ does not hold", "badge bad"),
-    None: ("? not decided", "badge"),
+# Whether a claim holds: its sign, the words for one claim and for several, and the class.
+VERDICTS: Mapping[bool | None, tuple[str, str, str, str]] = {
+    True: ("✓", "holds", "hold", "badge good"),
+    False: ("✗", "does not hold", "do not hold", "badge bad"),
+    None: ("?", "not decided", "not decided", "badge"),
 }
 
 
@@ -32,17 +33,23 @@ def anchors(experiments: Sequence[Experiment]) -> list[str]:
 
 def experiment_section(experiment: Experiment, identifier: str, run_links: Mapping[Path, str]) -> Html:
     """The section; `run_links` says where on the page a run folder is."""
+    scale = f"Scale: {experiment.scale}" if experiment.scale else None
+    seeds = plural(experiment.seeds, "seed") if experiment.seeds is not None else None
+    claim = tag("p", "The paper says", class_="label"), tag_if("p", experiment.claim)
+    code = tag("code", experiment.command)
     return tag(
         "section",
-        tag("p", _kicker(experiment), class_="kicker"),
+        tag("p", joined(experiment.paper, experiment.name), class_="kicker"),
         tag("h2", experiment.title, id=f"{identifier}-title"),
-        _claim(experiment),
-        tag("p", _scale(experiment), class_="hint scale") if _scale(experiment) else None,
+        tag("div", *claim, class_="claim") if experiment.claim else None,
+        tag_if("p", joined(scale, experiment.scale_note, seeds), class_="hint scale"),
         draw_charts(experiment, identifier),
         _findings(experiment.findings),
         *(_table(item) for item in experiment.tables),
         _runs(experiment, run_links),
-        _command(experiment),
+        tag("section", tag("h3", "Made with"), tag("pre", code, tabindex=0, role="region", aria_label="Command"))
+        if experiment.command
+        else None,
         _settings(experiment),
         id=identifier,
         class_="panel experiment",
@@ -52,85 +59,49 @@ def experiment_section(experiment: Experiment, identifier: str, run_links: Mappi
 
 def verdict_badges(findings: Sequence[Finding]) -> Html | None:
     """How many claims hold, at a glance: a sign, a number and a colour each."""
-    if not findings:
-        return None
-    words = {True: "hold", False: "do not hold", None: "not decided"}
     parts = []
-    for holds in (True, False, None):
+    for holds, (sign, one, several, class_) in VERDICTS.items():
         number = sum(finding.holds is holds for finding in findings)
         if number:
-            word = "holds" if holds and number == 1 else "does not hold" if holds is False and number == 1 else words[holds]
-            parts.append(tag("span", f"{VERDICTS[holds][0][0]} {number} {word}", class_=VERDICTS[holds][1]))
-    return tag("span", *parts, class_="badges")
-
-
-def _kicker(experiment: Experiment) -> str:
-    return " · ".join(part for part in (experiment.paper, experiment.name) if part)
-
-
-def _claim(experiment: Experiment) -> Html | None:
-    if not experiment.claim:
-        return None
-    return tag("div", tag("p", "The paper says", class_="label"), tag("p", experiment.claim), class_="claim")
-
-
-def _scale(experiment: Experiment) -> str:
-    parts = [
-        f"Scale: {experiment.scale}" if experiment.scale else None,
-        experiment.scale_note,
-        plural(experiment.seeds, "seed") if experiment.seeds is not None else None,
-    ]
-    return " · ".join(part for part in parts if part)
+            parts.append(tag("span", f"{sign} {number} {one if number == 1 else several}", class_=class_))
+    return tag("span", *parts, class_="badges") if findings else None
 
 
 def _findings(findings: Sequence[Finding]) -> Html | None:
     """A table; on a phone each line of it becomes a block, so the roles are said: browsers forget them then."""
     if not findings:
         return None
-    head = ("Claim", "Holds", "Paper", "Here", "Seeds")
+    head = {"Claim": None, "Holds": None, "Paper": None, "Here": None, "Seeds": "number"}
     rows = []
     for finding in findings:
-        word, class_ = VERDICTS[finding.holds]
-        claim = fragment(
-            unbroken(finding.claim), tag("span", unbroken(finding.note), class_="remark") if finding.note else None
-        )
+        sign, word, _, class_ = VERDICTS[finding.holds]
+        remark = tag("span", unbroken(finding.note), class_="remark") if finding.note else None
+        claim = tag("th", fragment(unbroken(finding.claim), remark), scope="row", role="rowheader")
         cells: list[Child] = [
-            tag("span", word, class_=class_),
+            tag("span", f"{sign} {word}", class_=class_),
             unbroken(finding.paper or MISSING),
             unbroken(finding.ours or MISSING),
             MISSING if finding.seeds is None else finding.seeds,
         ]
         rest = [
-            tag("td", cell, role="cell", data_label=name, class_="number" if name == "Seeds" else None)
-            for name, cell in zip(head[1:], cells, strict=True)
+            tag("td", cell, role="cell", data_label=name, class_=head[name])
+            for name, cell in zip(list(head)[1:], cells, strict=True)
         ]
-        rows.append(tag("tr", tag("th", claim, scope="row", role="rowheader"), *rest, role="row"))
-    heads = [
-        tag("th", name, scope="col", role="columnheader", class_="number" if name == "Seeds" else None) for name in head
-    ]
+        rows.append(tag("tr", claim, *rest, role="row"))
+    heads = [tag("th", name, scope="col", role="columnheader", class_=class_) for name, class_ in head.items()]
+    thead = tag("thead", tag("tr", *heads, role="row"), role="rowgroup")
     title = "Claims of the paper and what came out here"
-    body = tag(
-        "table",
-        tag("caption", title, class_="hidden"),
-        tag("thead", tag("tr", *heads, role="row"), role="rowgroup"),
-        tag("tbody", *rows, role="rowgroup"),
-        role="table",
-    )
-    scroll = tag("div", body, class_="scroll", tabindex=0, role="region", aria_label=title)
-    return tag("section", tag("h3", "What came of it"), scroll, class_="findings")
+    content = scroll_table(title, thead, tag("tbody", *rows, role="rowgroup"), role="table")
+    return tag("section", tag("h3", "What came of it"), content, class_="findings")
 
 
-def _table(item: Table) -> Html:
+def _table(item: ResultTable) -> Html:
     """Columns of numbers are set to the right, whatever stands in the file."""
-    texts = {
-        index
-        for index in range(len(item.columns))
-        if index == 0 or not all(_is_number(row[index]) for row in item.rows)
-    }
+    columns = range(len(item.columns))
+    texts = {index for index in columns if index == 0 or not all(_is_number(row[index]) for row in item.rows)}
     rows = [[unbroken(cell) for cell in row] for row in item.rows]
     content = table(item.title, [unbroken(name) for name in item.columns], rows, texts=texts) if item.columns else None
-    note = tag("p", item.note, class_="hint under") if item.note else None
-    return tag("section", tag("h3", item.title), content, note, class_="result")
+    return tag("section", tag("h3", item.title), content, tag_if("p", item.note, class_="hint under"), class_="result")
 
 
 def _is_number(cell: str) -> bool:
@@ -148,19 +119,8 @@ def _runs(experiment: Experiment, run_links: Mapping[Path, str]) -> Html | None:
     ]
     lost = len(experiment.runs) - len(links)
     note = f"{plural(lost, 'run folder')} not kept with the results." if lost else None
-    return tag(
-        "section",
-        tag("h3", "Runs"),
-        tag("ul", *links, class_="links") if links else None,
-        tag("p", note, class_="hint under") if note else None,
-    )
-
-
-def _command(experiment: Experiment) -> Html | None:
-    if not experiment.command:
-        return None
-    code = tag("pre", tag("code", experiment.command), tabindex=0, role="region", aria_label="Command")
-    return tag("section", tag("h3", "Made with"), code)
+    listed = tag_if("ul", fragment(*links), class_="links")
+    return tag("section", tag("h3", "Runs"), listed, tag_if("p", note, class_="hint under"))
 
 
 def _settings(experiment: Experiment) -> Html | None:

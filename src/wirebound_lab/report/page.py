@@ -7,24 +7,21 @@ import os
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from string import Template
 
 from .compare import comparison
-from .experiment import Experiment
 from .experiment_section import anchors, experiment_section, verdict_badges
+from .experiments import Experiment
 from .markup import Html, fragment, tag
 from .run_section import run_section
 from .runs import ReportError, Run, read_run
-from .wording import data_name, method_name, plural
+from .wording import plural
 
 # What says that a page can never be written there, unlike a full disk.
 _WRONG_PLACE = (
-    *(errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG),
-    errno.ELOOP,
-)
+    errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP,
+)  # fmt: skip
 OPEN_RUNS = 3  # more runs than that start folded
-
-# Nothing can be loaded from anywhere: the browser itself holds the page to being self-contained.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
 def write_report(folders: Sequence[Path], out: Path, experiments: Sequence[Experiment] = ()) -> Path:
@@ -61,47 +58,18 @@ def render(runs: Sequence[Run], experiments: Sequence[Experiment] = ()) -> str:
     if not runs and not experiments:
         raise ReportError("folders (=[]) must name at least one run folder or experiment")
     identifiers = [f"run-{index}" for index in range(1, len(runs) + 1)]
-    sections = [
-        run_section(run, identifier, is_open=len(runs) <= (0 if experiments else OPEN_RUNS))
-        for run, identifier in zip(runs, identifiers, strict=True)
-    ]
+    is_open = len(runs) <= (0 if experiments else OPEN_RUNS)
+    sections = [run_section(run, name, is_open) for run, name in zip(runs, identifiers, strict=True)]
     if experiments:
-        content = _experiments(experiments, runs, identifiers, sections)
+        heading, content = "Reproduction report", _experiments(experiments, runs, identifiers, sections)
+        title = experiments[0].title if len(experiments) == 1 else f"{len(experiments)} experiments"
     else:
+        heading = "Run report"
         content = fragment(comparison(runs, identifiers) if len(runs) > 1 else None, *sections)
-    title = _title(runs, experiments)
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title} – wirebound"),
-        Html(f"<style>{_packaged('style.css')}</style>"),
-    )
-    body = tag(
-        "body",
-        tag("a", "Skip to the results", href="#results", class_="skip"),
-        tag(
-            "header", _mark(), tag("span", "wirebound", class_="word"), tag("h1", "Reproduction report" if experiments else "Run report"), class_="top"
-        ),
-        tag("main", content, id="results"),
-        tag(
-            "footer",
-            tag(
-                "p",
-                "Written by wirebound from its result files alone. Accuracies of runs are those of the last epoch.",
-            ),
-        ),
-        Html(f"<script>{_packaged('script.js')}</script>"),
-    )
-    return f'<!DOCTYPE html>\n<html lang="en" class="plain">{head}{body}</html>\n'
-
-
-def _title(runs: Sequence[Run], experiments: Sequence[Experiment]) -> str:
-    if experiments:
-        return experiments[0].title if len(experiments) == 1 else f"{len(experiments)} experiments"
-    return f"{len(runs)} runs" if len(runs) > 1 else f"{method_name(runs[0].method)} on {data_name(runs[0].data)}"
+        title = f"{len(runs)} runs" if len(runs) > 1 else runs[0].heading
+    texts = {"title": fragment(title), "heading": heading, "content": content}
+    packaged = {"style": _packaged("style.css"), "script": _packaged("script.js")}
+    return Template(_packaged("page.html")).substitute(texts, **packaged)
 
 
 def _experiments(
@@ -121,27 +89,21 @@ def _experiments(
 def _contents(
     experiments: Sequence[Experiment], names: Sequence[str], runs: Sequence[Run], identifiers: Sequence[str]
 ) -> Html:
-    rows = [
-        tag(
-            "li",
-            tag("span", item.paper or item.name, class_="where"),
-            tag("a", item.title, href=f"#{name}"),
-            verdict_badges(item.findings),
-        )
-        for item, name in zip(experiments, names, strict=True)
-    ]
+    rows = []
+    for item, name in zip(experiments, names, strict=True):
+        where = tag("span", item.paper or item.name, class_="where")
+        rows.append(tag("li", where, tag("a", item.title, href=f"#{name}"), verdict_badges(item.findings)))
     shown = [
-        tag("li", tag("a", f"{method_name(run.method)} on {data_name(run.data)}", href=f"#{identifier}"), f" ({run.name})")
+        tag("li", tag("a", run.heading, href=f"#{identifier}"), f" ({run.name})")
         for run, identifier in zip(runs, identifiers, strict=True)
     ]
-    decided = [finding.holds for item in experiments for finding in item.findings if finding.holds is not None]
-    claims = sum(len(item.findings) for item in experiments)
-    total = f"{sum(decided)} of {plural(claims, 'claim')} hold here, {len(decided) - sum(decided)} do not, "
-    total += f"{claims - len(decided)} not decided."
+    verdicts = [finding.holds for item in experiments for finding in item.findings]
+    held, failed, open_ = (sum(holds is verdict for holds in verdicts) for verdict in (True, False, None))
+    total = f"{held} of {plural(len(verdicts), 'claim')} hold here, {failed} do not, {open_} not decided."
     return tag(
         "nav",
         tag("h2", "Contents"),
-        tag("p", total, class_="hint") if claims else None,
+        tag("p", total, class_="hint") if verdicts else None,
         tag("ol", *rows, class_="contents"),
         fragment(tag("h3", "Runs"), tag("ul", *shown, class_="links")) if shown else None,
         class_="panel",
@@ -151,16 +113,3 @@ def _contents(
 
 def _packaged(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _mark() -> Html:
-    """Two layers of neurons, most of the possible connections absent."""
-    dots = [tag("circle", cx=x, cy=y, r=2.6) for x in (5, 23) for y in (5, 14, 23)]
-    return tag(
-        "svg",
-        tag("path", d="M5 5L23 14M5 23L23 5M5 14L23 23"),
-        *dots,
-        viewBox="0 0 28 28",
-        class_="mark-logo",
-        aria_hidden="true",
-    )

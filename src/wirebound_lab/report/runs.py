@@ -10,6 +10,7 @@ from typing import Any
 
 from .records import Records, read_records
 from .values import mapping, number, numbers, objects, whole, words
+from .wording import data_name, method_name
 
 FILES = ("config.json", "summary.json", "metrics.jsonl")
 
@@ -19,7 +20,7 @@ class ReportError(ValueError):
 
 
 @dataclass(frozen=True)
-class Layer:
+class RunLayer:
     """Connections of one layer, before and after training."""
 
     name: str
@@ -48,77 +49,42 @@ class Paper:
     source: str | None
 
 
-@dataclass(frozen=True)
 class Run:
-    """One run folder, read once."""
+    """One run folder, read once; whatever is not in its files is None, or an empty list."""
 
-    folder: Path
-    config: Mapping[str, Any]
-    summary: Mapping[str, Any]
-    records: Records
+    def __init__(self, folder: Path, config: Mapping[str, Any], summary: Mapping[str, Any], records: Records) -> None:
+        self.folder, self.config, self.summary, self.records = folder, config, summary, records
 
-    def setting(self, key: str) -> object:
-        """From summary.json, or else from config.json."""
-        value = self.summary.get(key)
-        return self.config.get(key) if value is None else value
+        def setting(key: str) -> object:
+            value = summary.get(key)
+            return config.get(key) if value is None else value
 
-    @property
-    def name(self) -> str:
-        return self.folder.name or str(self.folder)
+        self.name = folder.name or str(folder)
+        self.method = words(setting("method")) or "unknown method"
+        self.title = words(summary.get("title")) or method_name(self.method)
+        self.data = words(setting("data")) or "unknown data"
+        self.heading = f"{self.title} on {data_name(self.data)}"
+        self.seed = words(setting("seed"))
+        self.connectivity = number(setting("connectivity"))
+        self.epochs, self.steps = whole(setting("epochs")), whole(summary.get("steps"))
+        self.seconds = number(summary.get("seconds"))
+        self.possible = whole(summary.get("possible"))
+        # None for a method that promises none.
+        self.budget = whole(summary["budget"] if "budget" in summary else config.get("budget"))
+        # Of the last epoch; None for an interrupted run.
+        self.accuracy = number(summary.get("test_accuracy"))
+        self.finished = self.accuracy is not None
+        # What accuracies and losses were measured on: a run that tunes settings keeps off the test set.
+        self.part = "validation" if summary.get("evaluated_on") == "validation" else "test"
+        self.layers = [_layer(layer, index) for index, layer in enumerate(objects(summary.get("layers")), start=1)]
+        self.ledger = [
+            LedgerLine(words(line.get("part")) or "part", whole(line.get("bytes")), words(line.get("note")) or "")
+            for line in objects(summary.get("ledger"))
+        ]
+        self.paper = _paper(mapping(summary.get("paper")))
+        self.active_range = self._active_range()
 
-    @property
-    def method(self) -> str:
-        return words(self.setting("method")) or "unknown method"
-
-    @property
-    def data(self) -> str:
-        return words(self.setting("data")) or "unknown data"
-
-    @property
-    def seed(self) -> str | None:
-        return words(self.setting("seed"))
-
-    @property
-    def budget(self) -> int | None:
-        """None for a method that promises none."""
-        return whole(self.summary["budget"] if "budget" in self.summary else self.config.get("budget"))
-
-    @property
-    def possible(self) -> int | None:
-        return whole(self.summary.get("possible"))
-
-    @property
-    def connectivity(self) -> float | None:
-        return number(self.setting("connectivity"))
-
-    @property
-    def steps(self) -> int | None:
-        return whole(self.summary.get("steps"))
-
-    @property
-    def epochs(self) -> int | None:
-        return whole(self.setting("epochs"))
-
-    @property
-    def seconds(self) -> float | None:
-        return number(self.summary.get("seconds"))
-
-    @property
-    def part(self) -> str:
-        """What accuracies and losses were measured on: a run that tunes settings keeps off the test set."""
-        return "validation" if self.summary.get("evaluated_on") == "validation" else "test"
-
-    @property
-    def finished(self) -> bool:
-        return self.accuracy is not None
-
-    @property
-    def accuracy(self) -> float | None:
-        """Of the last epoch, as the summary has it; None for an interrupted run."""
-        return number(self.summary.get("test_accuracy"))
-
-    @property
-    def active_range(self) -> tuple[int, int] | None:
+    def _active_range(self) -> tuple[int, int] | None:
         """Fewest and most active connections, by the summary and by every recorded step."""
         seen = [whole(self.summary.get("min_active")), whole(self.summary.get("max_active"))]
         for window in self.records.windows:
@@ -134,39 +100,20 @@ class Run:
             return None
         return self.active_range == (self.budget, self.budget)
 
-    @property
-    def layers(self) -> list[Layer]:
-        return [
-            Layer(
-                name=_layer_name(words(layer.get("name")), index),
-                shape=tuple(int(side) for side in numbers(layer.get("shape")) if side is not None),
-                possible=whole(layer.get("possible")),
-                initial=whole(layer.get("initial")),
-                final=whole(layer.get("final")),
-            )
-            for index, layer in enumerate(objects(self.summary.get("layers")), start=1)
-        ]
 
-    @property
-    def ledger(self) -> list[LedgerLine]:
-        return [
-            LedgerLine(
-                words(line.get("part")) or "part", whole(line.get("bytes")), words(line.get("note")) or ""
-            )
-            for line in objects(self.summary.get("ledger"))
-        ]
+def _layer(layer: Mapping[str, Any], index: int) -> RunLayer:
+    name = words(layer.get("name"))
+    # A place in an nn.Sequential ("0", "2") says little to a reader; the number of the layer does.
+    shown = f"layer {index}" if name is None or name.isdigit() else name
+    shape = tuple(int(side) for side in numbers(layer.get("shape")) if side is not None)
+    return RunLayer(shown, shape, *(whole(layer.get(key)) for key in ("possible", "initial", "final")))
 
-    @property
-    def paper(self) -> Paper | None:
-        paper = mapping(self.summary.get("paper"))
-        if not paper:
-            return None
-        return Paper(
-            claim=words(paper.get("claim")),
-            accuracy=number(paper.get("accuracy")),
-            connectivity=number(paper.get("connectivity")),
-            source=words(paper.get("source")),
-        )
+
+def _paper(paper: Mapping[str, Any]) -> Paper | None:
+    if not paper:
+        return None
+    accuracy, connectivity = number(paper.get("accuracy")), number(paper.get("connectivity"))
+    return Paper(words(paper.get("claim")), accuracy, connectivity, words(paper.get("source")))
 
 
 def read_run(folder: Path) -> Run:
@@ -177,20 +124,18 @@ def read_run(folder: Path) -> Run:
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
         unfinished = " (the run has not finished)" if missing == ["summary.json"] else ""
-        needed = ", ".join(FILES)
-        raise ReportError(
-            f"run folder (={folder}) must hold {needed}; missing: {', '.join(missing)}{unfinished}"
-        )
+        needed = f"must hold {', '.join(FILES)}; missing: {', '.join(missing)}{unfinished}"
+        raise ReportError(f"run folder (={folder}) {needed}")
     try:
-        return Run(
-            # The name of "." is empty; the resolved one is what a reader knows the run by.
-            folder=folder.resolve(),
-            config=read_object(folder / "config.json"),
-            summary=read_object(folder / "summary.json"),
-            records=read_records(folder / "metrics.jsonl"),
-        )
+        config, summary = read_object(folder / "config.json"), read_object(folder / "summary.json")
+        # The name of "." is empty; the resolved one is what a reader knows the run by.
+        return Run(folder.resolve(), config, summary, read_records(folder / "metrics.jsonl"))
     except OSError as error:
         raise ReportError(f"run folder (={folder}) cannot be read: {error}") from error
+
+
+def is_run(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in FILES)
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:
@@ -200,19 +145,12 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for folder in map(Path, folders):
-        if (folder / "summary.json").is_file() or not folder.is_dir():
-            found.append(folder)
-            continue
-        below = sorted(
-            path.parent for path in folder.rglob("summary.json") if (path.parent / "metrics.jsonl").is_file()
-        )
+        below: list[Path] = []
+        if folder.is_dir() and not (folder / "summary.json").is_file():
+            summaries = folder.rglob("summary.json")
+            below = sorted(path.parent for path in summaries if (path.parent / "metrics.jsonl").is_file())
         found += below or [folder]
     return list(dict.fromkeys(found))
-
-
-def _layer_name(name: str | None, index: int) -> str:
-    """A place in an nn.Sequential ("0", "2") says little to a reader; the number of the layer does."""
-    return f"layer {index}" if name is None or name.isdigit() else name
 
 
 def read_object(path: Path) -> dict[str, Any]:

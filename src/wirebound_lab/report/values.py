@@ -10,23 +10,19 @@ LARGEST = 1e150  # squares and quotients of such numbers are still numbers, so a
 
 
 def number(value: object) -> float | None:
-    """A finite float, or None. Python's JSON reader lets NaN and Infinity through; a chart cannot.
-
-    What is beyond any axis is no number, and what is below any is 0.
-    """
+    """A finite float, or None; what is beyond any axis is no number, and what is below any is 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         result = float(value)
     except OverflowError:  # an integer beyond the range of a float
         return None
-    if not math.isfinite(result) or abs(result) > LARGEST:
+    if not math.isfinite(result) or abs(result) > LARGEST:  # Python's JSON reader lets NaN and Infinity through
         return None
     return result if abs(result) >= 1 / LARGEST else 0.0
 
 
 def whole(value: object) -> int | None:
-    """A whole number, or None."""
     result = number(value)
     return int(result) if result is not None and result == int(result) else None
 
@@ -36,11 +32,14 @@ def numbers(value: object) -> tuple[float | None, ...]:
     return tuple(number(item) for item in value) if isinstance(value, list) else ()
 
 
+def counts(value: object) -> tuple[int, ...]:
+    """The counts of a list: what is no count is zero, and what is no list is empty."""
+    return tuple(max(0, int(item or 0)) for item in numbers(value))
+
+
 def words(value: object) -> str | None:
     """A text that is not empty, or None; numbers are accepted as texts."""
-    if value is None or isinstance(value, (dict, list)):
-        return None
-    return str(value).strip() or None
+    return None if value is None or isinstance(value, (dict, list)) else str(value).strip() or None
 
 
 def mapping(value: object) -> Mapping[str, Any]:

@@ -9,18 +9,12 @@ NARROW = "\u202f"  # narrow no-break space, between a number and its unit
 MISSING = "–"
 MINUS = "\u2212"
 
+# For folders of runs that do not hold the title of their method.
 METHODS = {
-    "deepr": "DEEP R",
-    "softdeepr": "soft-DEEP R",
-    "l1shrinkage": "ℓ1-shrinkage",
-    "constantrate": "Constant rate",
-    "pruning": "Magnitude pruning",
-    "magnitudepruning": "Magnitude pruning",
-    "fixed": "Fixed connectivity",
-    "set": "SET",
-    "rigl": "RigL",
-    "dense": "Dense",
-}
+    "deepr": "DEEP R", "softdeepr": "soft-DEEP R", "l1shrinkage": "ℓ1-shrinkage", "constantrate": "Constant rate",
+    "pruning": "Magnitude pruning", "magnitudepruning": "Magnitude pruning", "fixed": "Fixed connectivity",
+    "set": "SET", "rigl": "RigL", "dense": "Dense",
+}  # fmt: skip
 DATA = {"mnist": "MNIST", "fashionmnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "timit": "TIMIT"}
 
 
@@ -43,6 +37,11 @@ def count(value: float | None) -> str:
     return MISSING if value is None else f"{value:,.0f}".replace("-", MINUS)
 
 
+def counts(low: int, high: int) -> str:
+    """One count, or a range of them."""
+    return count(low) if low == high else f"{count(low)}–{count(high)}"
+
+
 def percent(fraction: float | None, digits: int = 2) -> str:
     """0.9653 -> 96.53 %"""
     return MISSING if fraction is None else f"{100 * fraction:.{digits}f}{NARROW}%"
@@ -53,10 +52,8 @@ def share(fraction: float | None) -> str:
     if fraction is None:
         return MISSING
     value = 100 * fraction
-    if value == 0 or value >= 99.95:
-        return f"{value:.0f}{NARROW}%"
-    digits = min(6, max(0, 2 - math.floor(math.log10(abs(value)))))
-    return f"{value:.{digits}f}{NARROW}%"
+    shown = 0 if value == 0 or value >= 99.95 else min(6, max(0, 2 - math.floor(math.log10(abs(value)))))
+    return f"{value:.{shown}f}{NARROW}%"
 
 
 def points(difference: float | None) -> str:
@@ -69,25 +66,22 @@ def unbroken(text: str) -> str:
     return re.sub(r"(?<=\d) (?=%)", NARROW, text)
 
 
+def joined(*parts: str | None) -> str:
+    return " · ".join(part for part in parts if part)
+
+
 def signed(value: float | None) -> str:
     """+53, −53, 0"""
-    if value is None:
-        return MISSING
-    return f"{value:+,.0f}".replace("-", MINUS) if value else "0"
+    return f"{value:+,.0f}".replace("-", MINUS) if value else MISSING if value is None else "0"
 
 
 def size(octets: float | None) -> str:
     """Bytes, in units of 1000."""
     if octets is None:
         return MISSING
-    value = float(octets)
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(value) < 1000 or unit == "GB":
-            return (
-                f"{value:,.0f}{NARROW}{unit}" if unit == "B" or value >= 100 else f"{value:.1f}{NARROW}{unit}"
-            )
-        value /= 1000
-    raise AssertionError("unreachable")
+    power = next((power for power in range(3) if abs(octets) < 1000 ** (power + 1)), 3)
+    value, unit = octets / 1000**power, ("B", "kB", "MB", "GB")[power]
+    return f"{value:,.0f}{NARROW}{unit}" if unit == "B" or value >= 100 else f"{value:.1f}{NARROW}{unit}"
 
 
 def duration(seconds: float | None) -> str:
@@ -116,14 +110,12 @@ def plural(number: int, noun: str) -> str:
 
 def tick(value: float, unit: str = "") -> str:
     """The shortest text that says the value: 60000 -> 60k, 0.0001 -> 1e-4."""
-    if value == 0:
-        return f"0{unit}"
-    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= limit:
-            divisor = 1e3 if letter == "k" else limit
-            return f"{value / divisor:.4g}{letter}{unit}".replace("-", MINUS)
-    if abs(value) < 1e-3:
+    if abs(value) >= 1e4:
+        unit_size, letter = (1e9, "G") if abs(value) >= 1e9 else (1e6, "M") if abs(value) >= 1e6 else (1e3, "k")
+        text = f"{value / unit_size:.4g}{letter}"
+    elif 0 < abs(value) < 1e-3:
         mantissa, exponent = f"{value:.1e}".split("e")
-        return f"{mantissa.removesuffix('.0')}e{int(exponent)}{unit}".replace("-", MINUS)
-    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        text = f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+    else:
+        text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value or 0:.4g}"  # no sign before a zero
     return f"{text}{unit}".replace("-", MINUS)
