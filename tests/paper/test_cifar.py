@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 
 import wirebound as wb
+from wirebound_lab.cli import main
 from wirebound_lab.data import Dataset
 from wirebound_lab.report.runs import read_run
-from wirebound_lab.run.config import ConfigError
-from wirebound_lab.tasks import cifar
-from wirebound_lab.tasks.cifar import CifarConfig, CifarTask
-from wirebound_lab.tasks.cifar_input import evaluation_batches, standardise, training_batches
+from wirebound_lab.run.config import ConfigError, make_config
+from wirebound_lab.tasks.cifar import Cifar, evaluation_batches, standardise, training_batches
 from wirebound_lab.tasks.cifar_model import (
     DEVIATIONS,
     CifarNet,
@@ -31,6 +31,7 @@ from wirebound_lab.tasks.cifar_model import (
     sparse_model,
 )
 
+TRAIN = ["train", "--task", "cifar", "--quiet"]
 SMALL = ["--batch-size", "16", "--momentum", "0.9", "--init", "scaled", "--threads", "1"]
 METHODS = [
     pytest.param(["--method", "dense"], id="dense"),
@@ -40,6 +41,10 @@ METHODS = [
     pytest.param(["--method", "l1-shrinkage", "--l1", "1e-2"], id="l1-shrinkage"),
     pytest.param(["--method", "pruning", "--connectivity", "0.1"], id="pruning"),
 ]
+
+
+def _config(**settings):
+    return make_config({"task": "cifar", **settings})
 
 
 def test_local_response_is_torchs_with_its_gradient() -> None:
@@ -83,7 +88,7 @@ def test_the_networks_start_as_the_tutorial_and_the_paper_say() -> None:
 
 
 def test_soft_deep_r_starts_as_strong_as_the_others(stripes: Dataset) -> None:
-    task = CifarTask(CifarConfig(method="soft-deep-r", connectivity=0.05, l1=1e-4))
+    task = Cifar(_config(method="soft-deep-r", connectivity=0.05, l1=1e-4))
     for name in ("conv2", "fc1", "fc2"):
         weight = task.model.get_submodule(name).weight.detach()
         assert weight[weight != 0].square().mean().sqrt().item() == pytest.approx(DEVIATIONS[name], rel=0.03), name
@@ -96,7 +101,7 @@ def test_a_budget_is_scaled_as_its_connectivity_is(stripes: Dataset) -> None:
 
 
 def test_freed_memory_is_kept_where_the_c_library_can() -> None:
-    code = "from wirebound_lab.tasks.allocator import keep_freed_memory as k; import platform; print(k(), platform.libc_ver()[0])"
+    code = "from wirebound_lab.run.processes import keep_freed_memory as k; import platform; print(k(), platform.libc_ver()[0])"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert said[0] == str(said[1:] == ["glibc"])
 
@@ -119,16 +124,16 @@ def test_decay_is_the_gradient_of_the_penalty(sparse: bool) -> None:
 
 def test_images_are_standardised_pieces_of_their_own(stripes: Dataset) -> None:
     (batch,) = training_batches(stripes, 160, seed=2, epoch=1)
-    assert batch.x.shape == (160, 3, 24, 24)
-    assert batch.x.flatten(1).mean(1).abs().max().item() < 1e-5
-    assert batch.x.flatten(1).std(1, correction=0).tolist() == pytest.approx([1.0] * 160, rel=1e-4)
+    assert batch.inputs[0].shape == (160, 3, 24, 24)
+    assert batch.inputs[0].flatten(1).mean(1).abs().max().item() < 1e-5
+    assert batch.inputs[0].flatten(1).std(1, correction=0).tolist() == pytest.approx([1.0] * 160, rel=1e-4)
     again = next(iter(training_batches(stripes, 160, seed=2, epoch=1)))
     other = next(iter(training_batches(stripes, 160, seed=2, epoch=2)))
-    assert torch.equal(batch.x, again.x)
-    assert not torch.equal(batch.x, other.x)
+    assert torch.equal(batch.inputs[0], again.inputs[0])
+    assert not torch.equal(batch.inputs[0], other.inputs[0])
     assert sorted(batch.y.tolist()) == sorted(stripes.train_y.tolist())
     middle = next(iter(evaluation_batches(stripes, 60)))
-    assert torch.allclose(middle.x, standardise(stripes.test_x[:, :, 4:28, 4:28].float() / 255), atol=1e-5)
+    assert torch.allclose(middle.inputs[0], standardise(stripes.test_x[:, :, 4:28, 4:28].float() / 255), atol=1e-5)
 
 
 def test_an_image_of_one_colour_stays_finite() -> None:
@@ -138,7 +143,7 @@ def test_an_image_of_one_colour_stays_finite() -> None:
 @pytest.mark.parametrize("arguments", METHODS)
 def test_a_run_learns_and_leaves_a_run_folder(stripes: Dataset, tmp_path: Path, arguments: list[str]) -> None:
     out = tmp_path / "run"
-    assert cifar.main([*arguments, *SMALL, "--epochs", "3", "--lr", "0.02", "--out", str(out)]) == 0
+    assert main([*TRAIN, *arguments, *SMALL, "--epochs", "3", "--lr", "0.02", "--out", str(out)]) == 0
     summary = json.loads((out / "summary.json").read_text())
     if summary["method"] not in ("l1-shrinkage", "pruning"):  # three epochs are few for what is cut down
         assert summary["test_accuracy"] > 0.2  # 0.1 by chance
@@ -151,15 +156,18 @@ def test_a_run_learns_and_leaves_a_run_folder(stripes: Dataset, tmp_path: Path, 
 def test_an_interrupted_run_goes_on_to_the_same_end(
     stripes: Dataset, tmp_path: Path, cut_after: Callable[[int], AbstractContextManager[None]]
 ) -> None:
-    settings = ["--connectivity", "0.05", *SMALL, "--epochs", "3", "--evaluate-every", "2", "--out"]
-    assert cifar.main([*settings, str(tmp_path / "whole")]) == 0
-    with cut_after(14):  # of 10 in an epoch
-        cifar.main([*settings, str(tmp_path / "cut")])
-    assert cifar.main([*settings, str(tmp_path / "cut"), "--resume"]) == 0
+    settings = ["--connectivity", "0.05", *SMALL, "--epochs", "3", "--evaluate-every", "2", "--checkpoint-every", "4", "--out"]
+    assert main([*TRAIN, *settings, str(tmp_path / "whole")]) == 0
+    with cut_after(17):  # of 10 in an epoch: the last checkpoint stands within the second
+        main([*TRAIN, *settings, str(tmp_path / "cut")])
+    assert (tmp_path / "cut.partial" / "checkpoint.safetensors").exists()
+    assert main([*TRAIN, *settings, str(tmp_path / "cut"), "--resume"]) == 0
     a, b = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("whole", "cut"))
-    for volatile in ("seconds", "ledger"):
+    for volatile in ("seconds", "training_seconds", "ledger"):
         a.pop(volatile), b.pop(volatile)
     assert a == b
+    models = [load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut")]
+    assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
 
 
 @pytest.mark.parametrize(
@@ -168,17 +176,17 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
         ({"images": 0}, r"images \(=0\) must be a finite number >= 1"),
         ({"average": 1.0}, r"average \(=1.0\) must be in \[0, 1\)"),
         ({"schedule": "steep"}, r"schedule \(='steep'\) must be one of cosine, paper"),
-        ({"method": "pruning", "quality": 1.0}, "one of them"),
+        ({"method": "pruning", "quality": 1.0}, "not both"),
     ],
 )
 def test_settings_are_checked(changes: dict[str, object], rule: str) -> None:
     with pytest.raises(ConfigError, match=rule):
-        CifarConfig(connectivity=0.1, **changes).check()  # type: ignore[arg-type]
+        _config(connectivity=0.1, **changes)
 
 
 def test_the_papers_schedule_falls_tenfold_after_350_epochs(stripes: Dataset) -> None:
-    task = CifarTask(CifarConfig(connectivity=0.05, schedule="paper", epochs=2558))
-    factors = [task.lr_factor(epoch / 2558) for epoch in (0, 349, 351, 701)]
+    task = Cifar(_config(connectivity=0.05, schedule="paper", epochs=2558))
+    factors = [task.config.lr_factor(epoch / 2558) for epoch in (0, 349, 351, 701)]
     assert factors == pytest.approx([1.0, 1.0, 0.1, 0.01])
-    short = CifarTask(CifarConfig(connectivity=0.05))
-    assert [short.lr_factor(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([1.0, 0.5, 0.0])
+    short = Cifar(_config(connectivity=0.05))
+    assert [short.config.lr_factor(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([1.0, 0.5, 0.0])

@@ -7,7 +7,7 @@ import pytest
 from wirebound.engine.modules import DivergedError
 from wirebound.methods import METHODS
 from wirebound_lab.paper import mnist_methods
-from wirebound_lab.paper.mnist_methods_table import PUBLISHED, markdown, table_line
+from wirebound_lab.paper.mnist_methods import PUBLISHED, markdown, table_line
 from wirebound_lab.run.config import ConfigError
 
 

@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from torch import nn
 
 import wirebound as wb
+from wirebound_lab.cli import main
 from wirebound_lab.data import Batch, SequenceDataset
 from wirebound_lab.report.runs import read_run
-from wirebound_lab.run.config import ConfigError
-from wirebound_lab.tasks import phonemes
-from wirebound_lab.tasks.phoneme_config import PhonemeConfig
-from wirebound_lab.tasks.phoneme_model import TwoWayLSTM, dense_model, frame_errors, frame_loss, reverse, sparse_model
+from wirebound_lab.run.config import ConfigError, make_config
+from wirebound_lab.tasks.phonemes import TwoWayLSTM, dense_model, frame_errors, frame_loss, reverse, sparse_model
 
+TRAIN = ["train", "--task", "phonemes", "--quiet"]
 SMALL = ["--hidden", "8", "--batch-size", "8", "--validation", "0.1", "--threads", "1"]
 METHODS = [
     pytest.param(["--method", "dense"], id="dense"),
@@ -99,7 +99,7 @@ def test_a_run_learns_keeps_its_budget_and_leaves_a_run_folder(
     loaded: SequenceDataset, tmp_path: Path, arguments: list[str]
 ) -> None:
     out = tmp_path / "run"
-    assert phonemes.main([*arguments, *SMALL, "--epochs", "6", "--out", str(out)]) == 0
+    assert main([*TRAIN, *arguments, *SMALL, "--epochs", "6", "--out", str(out)]) == 0
     assert sorted(p.name for p in out.iterdir()) == ["config.json", "metrics.jsonl", "model.safetensors", "summary.json"]
     summary = json.loads((out / "summary.json").read_text())
     assert summary["test_error_at_best_validation"] < 0.3  # four of five would be wrong by chance
@@ -123,28 +123,28 @@ def test_a_run_learns_keeps_its_budget_and_leaves_a_run_folder(
 def test_an_interrupted_run_goes_on_to_the_same_end(
     loaded: SequenceDataset, tmp_path: Path, cut_after: Callable[[int], AbstractContextManager[None]], arguments: list[str]
 ) -> None:
-    settings = [*arguments, *SMALL, "--epochs", "3", "--out"]
-    assert phonemes.main([*settings, str(tmp_path / "whole")]) == 0
-    with cut_after(8):  # of 6 in an epoch: the second epoch is cut
-        phonemes.main([*settings, str(tmp_path / "cut")])
+    settings = [*arguments, *SMALL, "--epochs", "3", "--checkpoint-every", "4", "--out"]
+    assert main([*TRAIN, *settings, str(tmp_path / "whole")]) == 0
+    with cut_after(10):  # of 6 in an epoch: the last checkpoint stands within the second
+        main([*TRAIN, *settings, str(tmp_path / "cut")])
     assert not (tmp_path / "cut").exists()
-    assert phonemes.main([*settings, str(tmp_path / "cut"), "--resume", "--seed", "5"]) == 2  # another run
-    assert phonemes.main([*settings, str(tmp_path / "cut"), "--resume"]) == 0
+    assert main([*TRAIN, *settings, str(tmp_path / "cut"), "--resume", "--seed", "5"]) == 2  # another run
+    assert main([*TRAIN, *settings, str(tmp_path / "cut"), "--resume"]) == 0
     a, b = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("whole", "cut"))
-    for volatile in ("seconds", "ledger"):
+    for volatile in ("seconds", "training_seconds", "ledger"):
         a.pop(volatile), b.pop(volatile)
     assert a == b
     lines = [(tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("whole", "cut")]
     records = [[{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in part] for part in lines]
     assert records[0] == records[1]
-    assert phonemes.main([*settings, str(tmp_path / "cut"), "--resume"]) == 0  # finished: returned as it is
+    assert main([*TRAIN, *settings, str(tmp_path / "cut"), "--resume"]) == 0  # finished: returned as it is
 
 
 def test_the_same_seed_gives_the_same_run(loaded: SequenceDataset, tmp_path: Path) -> None:
     found = []
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
         arguments = ["--method", "dense", *SMALL, "--epochs", "1", "--seed", seed, "--out", str(tmp_path / name)]
-        assert phonemes.main(arguments) == 0
+        assert main([*TRAIN, *arguments]) == 0
         found.append(json.loads((tmp_path / name / "summary.json").read_text())["test_loss"])
     assert math.isfinite(found[0])
     assert found[0] == found[1] != found[2]
@@ -154,12 +154,12 @@ def test_the_same_seed_gives_the_same_run(loaded: SequenceDataset, tmp_path: Pat
     ("changes", "rule"),
     [
         ({}, r"method \(='deep-r'\) needs connectivity"),
-        ({"connectivity": 0.1, "budget": 5}, "one of them"),
+        ({"connectivity": 0.1, "budget": 5}, "not both"),
         ({"connectivity": 1.7}, r"connectivity \(=1.7\) must be in \(0, 1\]"),
         ({"method": "dense", "budget": 5}, "has no connectivity and no budget"),
         ({"method": "magic"}, r"method \(='magic'\) must be one of deep-r, fixed, dense"),
         ({"method": "dense", "lr": 0.0}, r"lr \(=0.0\) must be a finite number > 0"),
-        ({"method": "dense", "l1": math.nan}, r"l1 \(=nan\)"),
+        ({"connectivity": 0.1, "l1": math.nan}, r"l1 \(=nan\)"),
         ({"method": "dense", "validation": 0.0}, r"validation \(=0.0\) must be in \(0, 1\)"),
         ({"method": "dense", "epochs": 0}, r"epochs \(=0\) must be a finite number >= 1"),
         ({"method": "dense", "seed": -1}, r"seed \(=-1\)"),
@@ -167,12 +167,12 @@ def test_the_same_seed_gives_the_same_run(loaded: SequenceDataset, tmp_path: Pat
 )
 def test_settings_are_checked(changes: dict[str, object], rule: str) -> None:
     with pytest.raises(ConfigError, match=rule):
-        PhonemeConfig(**changes).check()  # type: ignore[arg-type]
+        make_config({"task": "phonemes", **changes})
 
 
 def test_wrong_input_is_one_line_and_writes_nothing(
     loaded: SequenceDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert phonemes.main(["--out", str(tmp_path / "x"), "--connectivity", "0"]) == 2
-    assert capsys.readouterr().err == "phonemes: connectivity (=0.0) must be in (0, 1]\n"
+    assert main([*TRAIN, "--out", str(tmp_path / "x"), "--connectivity", "0"]) == 2
+    assert capsys.readouterr().err.splitlines()[0] == "wirebound: connectivity (=0.0) must be in (0, 1]"
     assert not list(tmp_path.iterdir())

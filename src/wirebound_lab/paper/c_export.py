@@ -9,8 +9,6 @@ and run on all 10,000 test images: the accuracies are those of the compiled code
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import statistics
 import subprocess
@@ -24,9 +22,11 @@ import torch
 
 from wirebound.export import read_network, to_c
 from wirebound_lab import data as datasets
+from wirebound_lab.paper.study import study_parser, write_study
 from wirebound_lab.run import train
 from wirebound_lab.run.config import make_config
 from wirebound_lab.run.presets import preset
+from wirebound_lab.tables import markdown_table
 
 CONNECTIVITIES = (0.005, 0.01, 0.02)
 SEEDS = (0, 1, 2)
@@ -64,73 +64,64 @@ def run_rows(connectivities: Sequence[float], seeds: Sequence[int], epochs: int 
     """Train, write, compile, run: one line for each connectivity and kind of weights."""
     data = datasets.load("mnist")
     pixels, labels = data.test_x.flatten(1).numpy(), data.test_y.numpy()
-    lines = []
+    more = {} if epochs is None else {"epochs": epochs}
+    lines: list[dict[str, Any]] = []
     for connectivity in connectivities:
-        found: dict[tuple[str, str], list[dict[str, float]]] = {kind: [] for kind in KINDS}
-        trained = []
+        mine: dict[tuple[str, str], dict[str, Any]] = {}
         for seed in seeds:
-            more = {} if epochs is None else {"epochs": epochs}
             result = train(make_config(preset("recommended"), {"connectivity": connectivity, "seed": seed, **more}))
-            trained.append(result.summary["test_accuracy"])
             network = read_network(result.model)
-            for kind in KINDS:
+            for weights, scales in KINDS:
                 with tempfile.TemporaryDirectory() as place:
                     header = Path(place) / "network.h"
-                    written = to_c(network, header, weights=kind[0], scales=kind[1], pixels=1 / data.maximum)
-                    right = float((run_header(header, pixels).argmax(1) == labels).mean())
-                found[kind].append({"accuracy": right, "flash": written.flash, "ram": written.ram})
-        for (weights, scales), items in found.items():
-            losses = [100 * (t - item["accuracy"]) for t, item in zip(trained, items, strict=True)]
-            accuracies = [100 * item["accuracy"] for item in items]
-            lines.append(
-                {
-                    "connectivity": connectivity,
-                    "connections": result.summary["budget"],
+                    written = to_c(network, header, weights=weights, scales=scales, pixels=1 / data.maximum)
+                    accuracy = float((run_header(header, pixels).argmax(1) == labels).mean())
+                line = mine.setdefault((weights, scales), {
+                    "connectivity": connectivity, "connections": result.summary["budget"],
                     "weights": weights if weights == "float" else f"int8, a scale for each {scales}",
-                    "accuracy_percent": [round(a, 2) for a in accuracies],
-                    "loss_points": [round(loss, 2) for loss in losses],
-                    "flash_bytes": [item["flash"] for item in items],
-                    "ram_bytes": items[0]["ram"],
+                    "accuracy_percent": [], "loss_points": [], "flash_bytes": [], "ram_bytes": written.ram,
                     "seeds": list(seeds),
-                }
-            )
-            print(f"{connectivity:.3%} {lines[-1]['weights']:<28} {statistics.mean(accuracies):.2f} %", flush=True)
+                })  # fmt: skip
+                line["accuracy_percent"].append(round(100 * accuracy, 2))
+                line["loss_points"].append(round(100 * (result.summary["test_accuracy"] - accuracy), 2))
+                line["flash_bytes"].append(written.flash)
+        for line in mine.values():
+            mean = statistics.mean(line["accuracy_percent"])
+            print(f"{connectivity:.3%} {line['weights']:<28} {mean:.2f} %", flush=True)
+        lines += mine.values()
     return lines
 
 
 def markdown(lines: Sequence[dict[str, Any]]) -> str:
-    rows = [
-        "| connections | weights | test accuracy of the compiled code | lost against torch, points | flash, bytes | RAM, bytes |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    about = (
+        "MNIST, 784-300-100-10, recommended settings, one network a seed; C99 code compiled by gcc -O2 and run on the "
+        "10,000 test images, mean over seeds (each seed in brackets).\n"
+        "Made by `python -m wirebound_lab.paper.c_export --out results/export`."
+    )
+    columns = ["connections", "weights", "test accuracy of the compiled code", "lost against torch, points"]
+    columns += ["flash, bytes", "RAM, bytes"]
+    rows = []
     for line in lines:
-        accuracies, losses = line["accuracy_percent"], ", ".join(f"{loss:+.2f}" for loss in line["loss_points"])
-        rows.append(
-            f"| {line['connections']:,} ({100 * line['connectivity']:g} %) | {line['weights']} "
-            f"| {statistics.mean(accuracies):.2f} % ({', '.join(f'{a:.2f}' for a in accuracies)}) | {losses} "
-            f"| {round(statistics.mean(line['flash_bytes'])):,} | {line['ram_bytes']:,} |"
-        )
-    return "\n".join(rows) + "\n"
+        accuracies = line["accuracy_percent"]
+        each = ", ".join(f"{a:.2f}" for a in accuracies)
+        losses = ", ".join(f"{loss:+.2f}" for loss in line["loss_points"])
+        rows.append([
+            f"{line['connections']:,} ({100 * line['connectivity']:g} %)", line["weights"],
+            f"{statistics.mean(accuracies):.2f} % ({each})", losses, f"{round(statistics.mean(line['flash_bytes'])):,}",
+            f"{line['ram_bytes']:,}",
+        ])  # fmt: skip
+    return f"{about}\n\n{markdown_table(columns, rows)}\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Accuracy and bytes of MNIST networks as C code.")
-    parser.add_argument("--out", type=Path, required=True)
+    parser = study_parser("Accuracy and bytes of MNIST networks as C code.")
     parser.add_argument("--epochs", type=int, help="instead of the recommended number")
     options = parser.parse_args(arguments)
     if shutil.which("gcc") is None:
         parser.error("gcc is needed to compile the code")
     torch.set_num_threads(1)
     lines = run_rows(CONNECTIVITIES, SEEDS, options.epochs)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "c.json").write_text(json.dumps(lines, indent=1) + "\n", encoding="utf-8")
-    about = (
-        "MNIST, 784-300-100-10, recommended settings, one network a seed; C99 code compiled by gcc -O2 and run on the "
-        "10,000 test images, mean over seeds (each seed in brackets).\n"
-        "Made by `python -m wirebound_lab.paper.c_export --out results/export`.\n\n"
-    )
-    (options.out / "c.md").write_text(about + markdown(lines), encoding="utf-8")
-    print(f"table: {options.out / 'c.md'}")
+    write_study(options.out, "c", lines, markdown(lines))
     return 0
 
 

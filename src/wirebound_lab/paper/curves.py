@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wirebound_lab.tables import deviation, plus_minus
+
 
 @dataclass(frozen=True)
 class Mean:
@@ -28,12 +30,10 @@ class Mean:
 
     def percent(self, digits: int = 2) -> str:
         """As in "96.18 ± 0.24 %"."""
-        spread = "" if self.spread is None else f" ± {100 * self.spread:.{digits}f}"
-        return f"{100 * self.value:.{digits}f}{spread} %"
+        return plus_minus(self.value, self.spread, digits, "%")
 
     def text(self, digits: int = 3) -> str:
-        spread = "" if self.spread is None else f" ± {self.spread:.{digits}f}"
-        return f"{self.value:.{digits}f}{spread}"
+        return plus_minus(self.value, self.spread, digits)
 
 
 def mean_of(values: Iterable[float]) -> Mean | None:
@@ -41,7 +41,14 @@ def mean_of(values: Iterable[float]) -> Mean | None:
     found = list(values)
     if not found:
         return None
-    return Mean(statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None, len(found))
+    return Mean(statistics.fmean(found), deviation(found), len(found))
+
+
+def mean_over(values: Iterable[float]) -> Mean:
+    """The mean of at least one value."""
+    mean = mean_of(values)
+    assert mean is not None
+    return mean
 
 
 def mean_of_key(summaries: Sequence[dict[str, Any]], key: str) -> Mean | None:
@@ -63,17 +70,12 @@ def read_metrics(path: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def curve_over_seeds(curves: Sequence[Sequence[tuple[float, float]]]) -> list[dict[str, Any]]:
-    """Curves over the same x, one for each seed, as one with its spread; x that not all of them have are left away."""
+    """Curves over the same x, one for each seed, as one with its spread; x that not all of them have are left out."""
     by_x: dict[float, list[float]] = {}
     for curve in curves:
         for x, y in curve:
             by_x.setdefault(x, []).append(y)
-    points = []
-    for x in sorted(by_x):
-        mean = mean_of(by_x[x])
-        if mean is not None and mean.count == len(curves):
-            points.append(point(x, mean))
-    return points
+    return [point(x, mean_over(by_x[x])) for x in sorted(by_x) if len(by_x[x]) == len(curves)]
 
 
 def grouped(values: Sequence[float], most: int) -> list[float]:

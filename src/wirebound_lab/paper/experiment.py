@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from wirebound.checkpoint.atomic import write_file
 from wirebound_lab.paper.figure import Figure, Outcomes, Scale
@@ -17,7 +17,11 @@ _MOST_RUNS = 6
 def assemble(figure: Figure, scale: Scale, seeds: int, done: Outcomes) -> dict[str, Any]:
     """The whole experiment, from the runs that were done for it."""
     drawn = figure.plot(scale, seeds, done)
-    tables = [*drawn.tables, *([_lost(done)] if done.lost else [])]
+    tables = list(drawn.tables)
+    if done.lost:
+        lost = {"title": "Runs that diverged", "columns": ["run", "why"], "rows": [list(item) for item in done.lost.items()]}
+        tables.append({**lost, "note": "They are in no mean and no chart."})
+    missing = f" ({len(done.missing)} of its runs are still missing)" if done.missing else ""
     shown = list(dict.fromkeys(job.folder for job in done.ended(drawn.runs)))
     return {
         "format": FORMAT,
@@ -26,7 +30,7 @@ def assemble(figure: Figure, scale: Scale, seeds: int, done: Outcomes) -> dict[s
         "paper": figure.paper,
         "claim": figure.claim,
         "scale": scale.value,
-        "scale_note": figure.notes[scale] + _missing(done),
+        "scale_note": figure.notes[scale] + missing,
         "seeds": seeds,
         "command": command(figure.name, scale, seeds),
         "settings": drawn.settings,
@@ -53,23 +57,10 @@ def _rounded(value: Any) -> Any:
     return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
-def _missing(done: Outcomes) -> str:
-    return f" ({len(done.missing)} of its runs are still missing)" if done.missing else ""
-
-
-def _lost(done: Outcomes) -> dict[str, Any]:
-    rows = [[folder, why] for folder, why in done.lost.items()]
-    return {"title": "Runs that diverged", "columns": ["run", "why"], "rows": rows, "note": "They are in no mean and no chart."}
-
-
 def write_text(path: Path, text: str) -> None:
     """The file has the whole text, or what it had before."""
-
-    def write(stream: BinaryIO) -> None:
-        stream.write(text.encode())
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, write)
+    write_file(path, text.encode())
 
 
 def write_experiment(experiment: dict[str, Any], folder: Path) -> Path:
@@ -87,6 +78,6 @@ def read_experiments(out: Path) -> list[dict[str, Any]]:
             if not isinstance(experiment, dict) or experiment.get("format") != FORMAT or "name" not in experiment:
                 raise ValueError(f"it must hold one experiment of format {FORMAT}")
         except (OSError, ValueError, RecursionError) as error:
-            raise ValueError(f"{path} cannot be read: {error}; delete it to make it anew") from error
+            raise ValueError(f"{path} cannot be read: {error}; delete it to make it again") from error
         found.append(experiment)
     return found

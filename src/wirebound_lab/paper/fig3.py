@@ -1,12 +1,200 @@
-"""Figure 3: DEEP R and soft-DEEP R against pruning and ℓ1-shrinkage, which start fully connected. A panel for each task."""
+"""Figure 3: DEEP R and soft-DEEP R against pruning and ℓ1-shrinkage, which start fully connected. A panel for each task.
+
+Every network of every scan is a point; none is chosen.
+"""
 
 from __future__ import annotations
 
-from wirebound_lab.paper.fig3_mnist import MnistComparison
-from wirebound_lab.paper.fig3_tasks import CifarComparison, SpeechComparison
-from wirebound_lab.paper.figure import Figure, Part, Scale
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
 
-PANELS: tuple[Part, ...] = (MnistComparison(), CifarComparison(), SpeechComparison())
+from wirebound_lab.paper import cifar_jobs as cifar
+from wirebound_lab.paper import mnist_jobs as mnist
+from wirebound_lab.paper import speech_jobs as speech
+from wirebound_lab.paper.charts import CONNECTIVITY, METHOD_NAMES, against_connectivity, axis, lines, series
+from wirebound_lab.paper.fig5 import pruning_scan
+from wirebound_lab.paper.figure import Drawn, Figure, Outcomes, Panel, Reading, Runs, Scale, scan
+from wirebound_lab.paper.job import Job
+from wirebound_lab.paper.measure import ACCURACY, ERROR, Measure
+from wirebound_lab.paper.task_job import affordable
+
+_RIVALS = ("pruning", "l1-shrinkage")
+_VERY_LOW = 0.006  # connectivity
+_LARGER = 0.05
+Points = dict[str, list[dict[str, Any]]]
+
+
+def mnist_runs(scale: Scale, seeds: int) -> Runs:
+    count = mnist.scan_seeds(scale, seeds)
+    return {
+        "deep-r": scan(mnist.deep_r, scale, mnist.levels(scale), seeds),
+        "soft-deep-r": scan(mnist.soft, scale, mnist.soft_points(scale), count),
+        "pruning": pruning_scan(scale, seeds),
+        "l1-shrinkage": scan(mnist.l1_shrinkage, scale, mnist.exponents(scale), count),
+    }
+
+
+def cifar_runs(scale: Scale, seeds: int) -> Runs:
+    return _task_runs(cifar, scale, cifar.LEVELS, affordable(scale, seeds), cifar.scan_seeds(scale, seeds))
+
+
+def speech_runs(scale: Scale, seeds: int) -> Runs:
+    each = affordable(scale, seeds)
+    return _task_runs(speech, scale, speech.LEVELS[::-1], each, each)
+
+
+def _task_runs(task: ModuleType, scale: Scale, levels: Sequence[float], seeds: int, scan_seeds: int) -> Runs:
+    return {
+        "deep-r": scan(task.deep_r, scale, levels, seeds),
+        "soft-deep-r": scan(task.soft, scale, task.SOFT_STARTS, scan_seeds),
+        "pruning": scan(task.pruning, scale, task.PRUNED, scan_seeds),
+        "l1-shrinkage": scan(task.l1_shrinkage, scale, task.L1_RATES, scan_seeds),
+    }
+
+
+def read_mnist(r: Reading) -> Drawn:
+    examples = {method: job for method, points in r.runs.items() if (job := _nearest(points.values(), r.done))}
+    of = ", of the network of each method whose end is nearest to 2.5 %"
+    settings = {
+        **mnist.SETTINGS,
+        "pruning": "weight decay × quality factor as in fig5",
+        "ℓ1-shrinkage": f"α = 10^(−n/2), n = {', '.join(map(str, mnist.exponents(r.scale)))}",
+    }
+    drawn, points = _draw(r, "MNIST", "mnist", ACCURACY, examples, settings, of)
+    low = {m: [p for p in found if p["x"] <= _VERY_LOW] for m, found in points.items()}
+    best = {m: max(found, key=lambda p: p["y"]) for m, found in low.items() if found}
+    ours = "; ".join(f"{METHOD_NAMES[m]} {100 * p['y']:.1f} % at {100 * p['x']:.2g} %" for m, p in best.items())
+    fails = [best[m]["y"] < 0.5 for m in _RIVALS if m in best]
+    claim = "MNIST: pruning and ℓ1-shrinkage fail completely at very low connectivity"
+    note = f"read as: the best of their networks with at most {100 * _VERY_LOW:g} % of the connections is below 50 %"
+    drawn.finding(claim, "fail completely", ours or "no such network", 1, all(fails) if fails else None, note)
+    works = [best[m]["y"] > 0.8 for m in ("deep-r", "soft-deep-r") if m in best]
+    claim = "MNIST: DEEP R and soft-DEEP R still give reasonable networks there"
+    note = f"read as: the best with at most {100 * _VERY_LOW:g} % of the connections is above 80 %, for both"
+    drawn.finding(claim, "reasonable", ours or "no such network", r.seeds, all(works) if works else None, note)
+    pairs = []
+    for p in points["pruning"]:
+        near = [q for q in points["deep-r"] if abs(q["x"] / p["x"] - 1) < 0.5]
+        if p["x"] >= _LARGER and near:
+            pairs.append((p, min(near, key=lambda q: abs(q["x"] / p["x"] - 1))))
+    if pairs:
+        p, q = max(pairs, key=lambda pair: pair[0]["y"] - pair[1]["y"])
+        claim = "MNIST: pruning is slightly better at larger connectivities"
+        note = f"the pair above {100 * _LARGER:g} % where pruning leads most"
+        drawn.finding(claim, "slightly better", _beside("pruning", p, q), 1, p["y"] > q["y"], note)
+    return drawn
+
+
+def read_cifar(r: Reading) -> Drawn:
+    settings = _task_settings(cifar, "by one threshold for all matrices")
+    drawn, points = _draw(r, "CIFAR-10", "cifar", ACCURACY, _first(r), settings)
+    _at_or_below(drawn, "CIFAR-10", points, 1, cifar.scan_seeds(r.scale, r.seeds))
+    return drawn
+
+
+def read_speech(r: Reading) -> Drawn:
+    settings = _task_settings(speech, f"ℓ2 {speech.DECAY:g}")
+    drawn, points = _draw(r, "Speech", "speech", ERROR, _first(r), settings)
+    shown = {method: next(iter(groups.values())) for method, groups in r.runs.items()}
+    title = "Speech: validation error over iterations"
+    drawn.charts.append(ERROR.over_iterations("speech-iterations", title, shown, r.done))
+    _at_or_below(drawn, "Speech", points, -1, affordable(r.scale, r.seeds))
+    _jumps(drawn, shown, r.done)
+    return drawn
+
+
+def _task_settings(task: ModuleType, how: str) -> dict[str, Any]:
+    pruned, rates = ", ".join(f"{100 * p:g} %" for p in task.PRUNED), ", ".join(f"{rate:g}" for rate in task.L1_RATES)
+    return {**task.SETTINGS, "pruning": f"to {pruned}, in two cuts, {how}", "ℓ1-shrinkage": f"α {rates}"}
+
+
+def _draw(
+    r: Reading, task: str, id: str, measure: Measure, examples: Mapping[str, Job], settings: dict[str, Any],
+    of: str = "",
+) -> tuple[Drawn, Points]:  # fmt: skip
+    """The measure against connectivity at the end, connectivity over iterations of one run a method, all points."""
+    points = {method: measure.points(r.groups(method)) for method in r.runs}
+    words = "frame error" if measure is ERROR else measure.label
+    title = f"{task}: {words} against connectivity at the end"
+    scatter = against_connectivity(f"{id}-{words.split()[-1]}", title, measure.label, points)
+    ended = {method: job for method, job in examples.items() if job.folder in r.done.summaries}
+    curves = [series(method, _connectivity_curve(job, r.done)) for method, job in ended.items()]
+    title = f"{task}: connectivity over iterations{of}"
+    drawn = Drawn(
+        r.scale,
+        settings={task: settings},
+        charts=[scatter, lines(f"{task.lower()}-connectivity", title, axis("iteration"), CONNECTIVITY, curves)],
+        tables=[measure.table(points, None, f"{task}: all points")],
+        runs=list(examples.values()),
+    )
+    return drawn, points
+
+
+def _first(r: Reading) -> dict[str, Job]:
+    return {method: next(iter(groups.values()))[0] for method, groups in r.runs.items()}
+
+
+def _nearest(groups: Iterable[Sequence[Job]], done: Outcomes) -> Job | None:
+    """A network with a decent compromise, by its connectivity alone: that at the end nearest to 2.5 %, seed 0."""
+
+    def final(job: Job) -> float:
+        summary = done.summaries[job.folder]
+        return sum(layer["final"] for layer in summary["layers"]) / summary["possible"]  # type: ignore[no-any-return]
+
+    ended = [job for jobs in groups for job in done.ended(jobs[:1])]
+    return min(ended, key=lambda job: abs(final(job) - 0.025), default=None)
+
+
+def _connectivity_curve(job: Job, done: Outcomes) -> list[dict[str, Any]]:
+    """The most connections in each window, the start included."""
+    summary = done.summaries[job.folder]
+    possible = summary["possible"]
+    start = sum(layer["initial"] for layer in summary["layers"]) / possible
+    windows = done.metrics(job, "window")[::4]
+    found = [{"x": 0, "y": start}, *({"x": w["step_to"], "y": w["active_max"] / possible} for w in windows)]
+    return [point for point in found if point["y"] > 0]
+
+
+def _beside(method: str, p: dict[str, Any], q: dict[str, Any]) -> str:
+    both = (METHOD_NAMES[method], p), ("DEEP R", q)
+    return ", ".join(f"{name} {100 * at['y']:.2f} % at {100 * at['x']:.2g} %" for name, at in both)
+
+
+def _at_or_below(drawn: Drawn, task: str, points: Points, better: int, seeds: int) -> None:
+    """Each network of pruning and ℓ1-shrinkage beside the DEEP R network with no more connections (or the sparsest)."""
+    pairs = []
+    for method in _RIVALS:
+        for p in points[method]:
+            within = [q for q in points["deep-r"] if q["x"] <= 1.001 * p["x"]]
+            if within:
+                pairs.append((method, p, within[-1]))
+    claim = f"{task}: DEEP R does at least as well as pruning and ℓ1-shrinkage at the same connectivity"
+    ours = "; ".join(_beside(*pair) for pair in pairs) or "no networks to compare"
+    holds = all(better * (q["y"] - p["y"]) >= 0 for _, p, q in pairs) if pairs else None
+    note = "beside each, the DEEP R networks with the same number of connections or fewer"
+    drawn.finding(claim, "slightly better", ours, seeds, holds, note)
+
+
+def _jumps(drawn: Drawn, shown: Mapping[str, Sequence[Job]], done: Outcomes) -> None:
+    """The largest rise of the validation error from one epoch to the next, of each method over its seeds."""
+    worst = {}
+    for method in ("deep-r", *_RIVALS):
+        rises = []
+        for job in done.ended(shown[method]):
+            errors = [record["validation_error"] for record in done.metrics(job, "epoch")]
+            rises += [after - before for before, after in pairwise(errors)]
+        if rises:
+            worst[method] = max(rises)
+    if len(worst) == 3:
+        claim = "Speech: pruning and ℓ1-shrinkage make the error jump, DEEP R has only small glitches"
+        each = ", ".join(f"{METHOD_NAMES[m]} {100 * rise:+.2f} %" for m, rise in worst.items())
+        holds = worst["deep-r"] < min(worst[m] for m in _RIVALS)
+        note = "read as: the largest rise of DEEP R is below that of both others"
+        ours = f"largest rise between two epochs: {each}"
+        drawn.finding(claim, "large sudden increases", ours, affordable(drawn.scale, 2), holds, note)
+
 
 FIG3 = Figure(
     name="fig3",
@@ -14,7 +202,7 @@ FIG3 = Figure(
     paper="Figure 3",
     claim="Though its budget is strict, DEEP R does about as well as pruning algorithms that train fully connected networks; "
     "at very low connectivity pruning and ℓ1-shrinkage fail completely while DEEP R and soft-DEEP R still work.",
-    parts=PANELS,
+    panels=(Panel(mnist_runs, read_mnist), Panel(cifar_runs, read_cifar), Panel(speech_runs, read_speech)),
     notes={
         Scale.QUICK: "MNIST panel on the bundled digits; CIFAR-10 and speech as in quick fig1b and fig2; one seed",
         Scale.FITTED: "MNIST: the paper's own settings; each point of the scans of pruning, ℓ1-shrinkage and soft-DEEP R once; "

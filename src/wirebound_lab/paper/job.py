@@ -1,16 +1,18 @@
-"""One run that a figure needs: known by its folder, done once, continued where it was interrupted."""
+"""One run that a figure needs: known by its folder, done once, resumed where it was interrupted."""
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wirebound_lab.run import TrainConfig, train
-from wirebound_lab.run.record import RunFolderError
+from wirebound_lab.run import RunConfig, train
+from wirebound_lab.run.config import tasks
+from wirebound_lab.run.processes import keep_freed_memory
 from wirebound_lab.run.resume import check_same_run
+from wirebound_lab.run.run_files import SUMMARY
+from wirebound_lab.run.run_files import read_summary as read_summary_file
 
 Summary = dict[str, Any]
 
@@ -35,12 +37,14 @@ class Job(ABC):
 
 @dataclass(frozen=True)
 class TrainJob(Job):
-    """A run of ``wirebound train``."""
+    """A run of ``wirebound train``, of any task."""
 
     folder: str
-    config: TrainConfig
+    config: RunConfig
 
     def run(self, path: Path) -> Summary:
+        if tasks()[self.config.task].large_batches:
+            keep_freed_memory()
         return train(self.config, path, resume=True).summary
 
     def finished(self, path: Path) -> Summary | None:
@@ -50,13 +54,4 @@ class TrainJob(Job):
 
 def read_summary(path: Path) -> Summary | None:
     """``summary.json`` of a run folder, None if there is none yet."""
-    file = path / "summary.json"
-    if not file.exists():
-        return None
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunFolderError(f"{file} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise RunFolderError(f"{file} must hold one object")
-    return found
+    return read_summary_file(path) if (path / SUMMARY).exists() else None

@@ -16,14 +16,7 @@ Point = dict[str, Any]
 
 @dataclass(frozen=True)
 class Measure:
-    """A share of right or wrong answers.
-
-    Args:
-        key: its place in a summary.
-        label: its name.
-        record: its place in the records of epochs.
-        record_label: its name there.
-    """
+    """A share of right or wrong answers: its place in a summary and its name, and both in the records of epochs."""
 
     key: str
     label: str
@@ -43,9 +36,7 @@ class Measure:
                 found.append(point(connectivity.value, mean, label))
         return sorted(found, key=lambda p: p["x"])
 
-    def over_iterations(
-        self, id: str, title: str, shown: Mapping[str, Sequence[Job]], done: Outcomes
-    ) -> dict[str, Any]:
+    def over_iterations(self, id: str, title: str, shown: Mapping[str, Sequence[Job]], done: Outcomes) -> dict[str, Any]:
         """After each epoch, against the number of parameter updates; mean and spread over the seeds of each method."""
 
         def curve(job: Job) -> list[tuple[float, float]]:

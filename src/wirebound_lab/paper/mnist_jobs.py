@@ -40,6 +40,15 @@ def soft_points(scale: Scale) -> tuple[tuple[float, float], ...]:
     return QUICK_SOFT if scale is Scale.QUICK else SOFT
 
 
+def exponents(scale: Scale) -> tuple[int, ...]:
+    return QUICK_EXPONENTS if scale is Scale.QUICK else L1_EXPONENTS
+
+
+def pruning_grid(scale: Scale) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """(weight decays, quality factors)."""
+    return (QUICK_DECAYS, QUICK_QUALITIES) if scale is Scale.QUICK else (DECAYS, QUALITIES)
+
+
 def scan_seeds(scale: Scale, seeds: int) -> int:
     """Seeds of each point of a scan with a method that stores whole matrices, which take minutes a run."""
     return seeds if scale is Scale.FULL else 1
@@ -47,26 +56,25 @@ def scan_seeds(scale: Scale, seeds: int) -> int:
 
 def deep_r(scale: Scale, level: float, seed: int, epochs: int = EPOCHS, scope: str = "share") -> TrainJob:
     """DEEP R; ``scope``: where newborns go, by the layers' first share, uniform over the network, or in their layer."""
-    own: dict[str, Any] = {"method": "deep-r", "connectivity": level, "epochs": epochs}
-    own |= {"scope": "layer"} if scope == "layer" else {"newborns": scope}
+    own = {"scope": "layer"} if scope == "layer" else {"newborns": scope}
     words = f"deep-r-{level:g}" + ("" if epochs == EPOCHS else f"-e{epochs}") + ("" if scope == "share" else f"-{scope}")
-    return _job(scale, words, seed, own)
+    return _job(scale, words, seed, method="deep-r", connectivity=level, epochs=epochs, **own)
 
 
 def fixed(scale: Scale, level: float, seed: int) -> TrainJob:
     """Fixed random connectivity, shared out as DEEP R starts."""
-    return _job(scale, f"fixed-{level:g}", seed, {"method": "fixed", "connectivity": level})
+    return _job(scale, f"fixed-{level:g}", seed, method="fixed", connectivity=level)
 
 
 def fixed_as(scale: Scale, words: str, counts: list[int], seed: int) -> TrainJob:
     """Fixed random connectivity with the count of each layer that another run, ``words``, has ended with."""
     own = {"method": "fixed", "budget": sum(counts), "allocation": ",".join(map(str, counts))}
-    return _job(scale, f"fixed-as-{words}", seed, own)
+    return _job(scale, f"fixed-as-{words}", seed, **own)
 
 
 def deep_r_as(scale: Scale, words: str, budget: int, seed: int) -> TrainJob:
     """DEEP R with as many connections as another run, ``words``, had at most."""
-    return _job(scale, f"deep-r-as-{words}", seed, {"method": "deep-r", "budget": budget})
+    return _job(scale, f"deep-r-as-{words}", seed, method="deep-r", budget=budget)
 
 
 def soft_words(start: float, p_min: float) -> str:
@@ -77,37 +85,26 @@ def soft(scale: Scale, start: float, p_min: float, seed: int) -> TrainJob:
     """soft-DEEP R in the paper's settings: α 1e-5, T = ηα²/18, θ_min by its rule."""
     theta_min = theta_min_for(p_min, temperature_from_l1(SOFT_L1, rate(scale)), SOFT_L1)
     own = {"method": "soft-deep-r", "connectivity": start, "l1": SOFT_L1, "noise": SOFT_L1 / 3, "theta_min": theta_min}
-    return _job(scale, soft_words(start, p_min), seed, own)
+    return _job(scale, soft_words(start, p_min), seed, **own)
 
 
 def dense(scale: Scale, seed: int) -> TrainJob:
-    return _job(scale, "dense", seed, {"method": "dense"})
+    return _job(scale, "dense", seed, method="dense")
 
 
 def l1_shrinkage(scale: Scale, exponent: int, seed: int) -> TrainJob:
     """ℓ1-shrinkage with α = 10^(−n/2)."""
-    return _job(scale, f"l1-shrinkage-n{exponent}", seed, {"method": "l1-shrinkage", "l1": 10 ** (-exponent / 2)})
+    return _job(scale, f"l1-shrinkage-n{exponent}", seed, method="l1-shrinkage", l1=10 ** (-exponent / 2))
 
 
 def pruning(scale: Scale, decay: float, quality: float, seed: int) -> TrainJob:
-    own = {"method": "pruning", "weight_decay": decay, "quality": quality}
-    return _job(scale, f"pruning-l2-{decay:g}-q{quality:g}", seed, own)
+    return _job(scale, f"pruning-l2-{decay:g}-q{quality:g}", seed, method="pruning", weight_decay=decay, quality=quality)
 
 
-def pruning_grid(scale: Scale) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(weight decays, quality factors)."""
-    return (QUICK_DECAYS, QUICK_QUALITIES) if scale is Scale.QUICK else (DECAYS, QUALITIES)
-
-
-def exponents(scale: Scale) -> tuple[int, ...]:
-    return QUICK_EXPONENTS if scale is Scale.QUICK else L1_EXPONENTS
-
-
-def _job(scale: Scale, words: str, seed: int, own: dict[str, Any]) -> TrainJob:
+def _job(scale: Scale, words: str, seed: int, **own: Any) -> TrainJob:
     data = "digits" if scale is Scale.QUICK else "mnist"
     common = {"data": data, "hidden": [300, 100], "bias": False, "lr": rate(scale), "batch_size": 10}
-    common |= {"epochs": EPOCHS, "seed": seed}
-    return TrainJob(f"{data}/{words}-s{seed}", make_config(common, own))
+    return TrainJob(f"{data}/{words}-s{seed}", make_config(common, {"epochs": EPOCHS, "seed": seed}, own))
 
 
 SETTINGS: dict[str, Any] = {

@@ -16,39 +16,27 @@ and pruning, which start dense, with those at the end.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from wirebound.engine.modules import DivergedError
 from wirebound.methods import METHODS
 from wirebound.methods.soft_rules import temperature_from_l1, theta_min_for
-from wirebound_lab.paper.figure import Outcomes
-from wirebound_lab.paper.job import TrainJob
-from wirebound_lab.paper.mnist_methods_table import markdown, table_line
-from wirebound_lab.paper.runner import run_jobs
-from wirebound_lab.run import TrainConfig
+from wirebound_lab.paper.study import accuracy_line, add_jobs, read_json, run_configs, study_parser, write_study
+from wirebound_lab.run import RunConfig
 from wirebound_lab.run.config import ConfigError, make_config
+from wirebound_lab.tables import markdown_table, plus_minus
 
-LEVELS = (0.003, 0.01, 0.02, 0.05, 0.1, 0.2)
-CHOICE_LEVELS = (0.01, 0.05)
+Point = dict[str, Any]  # settings
+LEVELS, CHOICE_LEVELS = (0.003, 0.01, 0.02, 0.05, 0.1, 0.2), (0.01, 0.05)
 SEEDS = (0, 1, 2)
 HELD_OUT = 10_000
 COMMON: dict[str, Any] = {
-    "data": "mnist",
-    "hidden": [300, 100],
-    "bias": True,
-    "epochs": 12,
-    "batch_size": 100,
-    "schedule": "cosine",
-    "final_lr": 0.001,
-    "init": "sparse-fan-in",
-    "allocation": "erdos-renyi",
-}
-# The grid of each method; a method that is not in METHODS yet is left out.
+    "data": "mnist", "hidden": [300, 100], "bias": True, "epochs": 12, "batch_size": 100, "schedule": "cosine",
+    "final_lr": 0.001, "init": "sparse-fan-in", "allocation": "erdos-renyi",
+}  # fmt: skip
+# The grid of each method; a method that is not in METHODS is left out.
 GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "deep-r": {"lr": (1.0, 2.0), "l1": (2e-5, 1e-4, 3e-4)},
     "fixed": {"lr": (0.3, 1.0, 2.0)},
@@ -61,16 +49,20 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "l1-shrinkage": {"lr": (0.3, 1.0), "l1": tuple(10 ** (-n / 2) for n in (5, 6, 7, 8, 9))},
 }
 SCANNED = ("soft-deep-r", "l1-shrinkage")
+# LeNet-300-100 on MNIST in percent, as published: networks of the same shape, trained longer and otherwise than here.
+PUBLISHED: dict[str, dict[float, float]] = {
+    "SNFS (published)": {0.01: 97.64, 0.02: 98.01, 0.05: 98.47},
+    "SET (published)": {0.01: 95.8, 0.02: 97.74, 0.05: 98.14},
+    "DEEP R (as others print it)": {0.01: 94.0, 0.02: 98.21, 0.05: 98.06},
+}
 
 
-def points(method: str) -> Iterator[dict[str, Any]]:
-    """The grid of a method."""
-    grid = GRIDS[method]
-    for values in itertools.product(*grid.values()):
-        yield dict(zip(grid, values, strict=True))
+def points(method: str) -> Iterator[Point]:
+    for values in itertools.product(*GRIDS[method].values()):
+        yield dict(zip(GRIDS[method], values, strict=True))
 
 
-def settings(method: str, point: dict[str, Any], level: float | None, base: dict[str, Any]) -> TrainConfig:
+def settings(method: str, point: Point, level: float | None, base: Point) -> RunConfig:
     """The run of a method at one point of its grid; ``level`` where the method is told its connectivity."""
     own: dict[str, Any] = {**point, "method": method, "connectivity": level}
     aim = own.pop("aim", None)
@@ -80,13 +72,9 @@ def settings(method: str, point: dict[str, Any], level: float | None, base: dict
     return make_config({**COMMON, **base}, own)
 
 
-def name_of(method: str, point: dict[str, Any], level: float | None, seed: int) -> str:
+def name_of(method: str, point: Point, level: float | None, seed: int) -> str:
     parts = [method, *([] if level is None else [f"{level:g}"]), *(f"{k}={v:g}" for k, v in point.items()), f"s{seed}"]
     return "-".join(parts)
-
-
-def _run_all(configs: Mapping[str, TrainConfig], out: Path, jobs: int) -> Outcomes:
-    return run_jobs([TrainJob(name, config) for name, config in configs.items()], out, jobs, print)
 
 
 def levels_of(method: str, levels: Sequence[float]) -> Sequence[float | None]:
@@ -94,10 +82,7 @@ def levels_of(method: str, levels: Sequence[float]) -> Sequence[float | None]:
     return (None,) if method in SCANNED or method == "dense" else levels
 
 
-# Choosing
-
-
-def choose(methods: Sequence[str], out: Path, jobs: int, base: dict[str, Any]) -> list[dict[str, Any]]:
+def choose(methods: Sequence[str], out: Path, jobs: int, base: Point) -> list[dict[str, Any]]:
     """What each point of each grid reaches on held-out examples."""
     plan = {
         name_of(method, point, level, 0): (method, point, level)
@@ -106,24 +91,18 @@ def choose(methods: Sequence[str], out: Path, jobs: int, base: dict[str, Any]) -
         for point in points(method)
     }
     configs = {name: settings(*what, {**base, "seed": 0}) for name, what in plan.items()}
-    done = _run_all(configs, out / "choice", jobs)
+    done = run_configs(configs, out / "choice", jobs)
     for name, why in done.lost.items():
         print(f"not to be chosen: {name}: {why}")
-    return [
-        {
-            "method": method,
-            "level": level,
-            "point": point,
-            "accuracy": done.summaries[name]["test_accuracy"],
-            "connectivity": done.summaries[name]["connectivity"],
-            "seconds": done.summaries[name]["seconds"],
-        }
-        for name, (method, point, level) in plan.items()
-        if name in done.summaries
-    ]
+    found = []
+    for name, summary in done.summaries.items():
+        about = dict(zip(("method", "point", "level"), plan[name], strict=True))
+        accuracy, connectivity, seconds = (summary[key] for key in ("test_accuracy", "connectivity", "seconds"))
+        found.append({**about, "accuracy": accuracy, "connectivity": connectivity, "seconds": seconds})
+    return found
 
 
-def best(choices: Sequence[dict[str, Any]], method: str, level: float) -> dict[str, Any] | None:
+def best(choices: Sequence[dict[str, Any]], method: str, level: float) -> Point | None:
     """The point of a method's grid for a connectivity; None where none of its runs was within it."""
     tried = [choice for choice in choices if choice["method"] == method]
     if method in SCANNED:
@@ -132,51 +111,89 @@ def best(choices: Sequence[dict[str, Any]], method: str, level: float) -> dict[s
         told = [choice["level"] for choice in tried]
         near = max((t for t in told if t <= level), default=min(told, default=0.0))
         tried = [choice for choice in tried if choice["level"] == near]
-    if not tried:
-        return None
-    chosen: dict[str, Any] = max(tried, key=lambda choice: choice["accuracy"])["point"]
+    chosen: Point | None = max(tried, key=lambda choice: choice["accuracy"], default={"point": None})["point"]
     return chosen
 
 
-# The test
-
-
 def run(
-    methods: Sequence[str],
-    levels: Sequence[float],
-    seeds: Sequence[int],
-    choices: Sequence[dict[str, Any]],
-    out: Path,
-    jobs: int,
-    base: dict[str, Any],
-) -> list[dict[str, Any]]:
-    """One line for each method and connectivity."""
+    methods: Sequence[str], levels: Sequence[float], seeds: Sequence[int], choices: Sequence[dict[str, Any]], out: Path,
+    jobs: int, base: Point,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The test: one line for each method and connectivity."""
     cells = [(method, 1.0) for method in methods if method == "dense"]
     cells += [(method, level) for method in methods if method != "dense" for level in levels]
-    configs: dict[str, TrainConfig] = {}
-    names: dict[tuple[str, float], list[str]] = {}
+    configs: dict[str, RunConfig] = {}
+    names: dict[tuple[str, float], list[str]] = {cell: [] for cell in cells}
     for method, level in cells:
         point = best(choices, method, level)
         if point is None:
             continue
         told = level if levels_of(method, levels) == levels else None
-        names[method, level] = [name_of(method, point, told, seed) for seed in seeds]
-        for name, seed in zip(names[method, level], seeds, strict=True):
+        for seed in seeds:
+            name = name_of(method, point, told, seed)
+            names[method, level].append(name)
             configs[name] = settings(method, point, told, {**base, "seed": seed})
-    done = _run_all(configs, out / "test", jobs)
-    if done.lost:
-        raise DivergedError("; ".join(f"{name}: {why}" for name, why in done.lost.items()))
+    done = run_configs(configs, out / "test", jobs)
+    done.check_all()
     return [
-        table_line(method, level, best(choices, method, level), [done.summaries[name] for name in names.get((method, level), ())])
+        table_line(method, level, best(choices, method, level), [done.summaries[name] for name in names[method, level]])
         for method, level in cells
     ]
 
 
+def table_line(method: str, level: float, point: Point | None, summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One method at one connectivity over its seeds; without runs if no setting stayed within the connectivity."""
+    line: dict[str, Any] = {"method": method, "level": level, "settings": point, "runs": len(summaries)}
+    if not summaries:
+        return line
+    return line | accuracy_line(summaries) | {
+        "connectivity": [round(summary["connectivity"], 6) for summary in summaries],
+        "most_active": [summary["max_active"] for summary in summaries],
+        "epochs": summaries[0]["epochs"],
+    }  # fmt: skip
+
+
+def markdown(lines: Sequence[dict[str, Any]]) -> str:
+    """A row for each method, a column for each connectivity, published figures below, and how sizes are counted."""
+    sparse, ran = [line for line in lines if line["method"] != "dense"], [line for line in lines if line["runs"]]
+    levels = sorted({line["level"] for line in sparse})
+    cells = {(line["method"], line["level"]): line for line in lines}
+    methods = dict.fromkeys(line["method"] for line in sparse)
+    rows = [[method, *(_cell(cells[method, level]) for level in levels)] for method in methods]
+    for name, published in PUBLISHED.items():
+        rows.append([name, *(f"{published[level]:.2f}" if level in published else "" for level in levels)])
+    head = f"Accuracy in percent on the {ran[0]['evaluated_on']} set after {ran[0]['epochs']} epochs" if ran else ""
+    dense = cells.get(("dense", 1.0), {"runs": 0})
+    above = [
+        f"{line['method']} at {100 * line['level']:g} %: up to {100 * max(line['connectivity']):.3g} %"
+        for line in ran
+        if max(line["connectivity"]) > line["level"] * 1.001
+    ]
+    parts = [
+        f"{head}, mean ± standard deviation over seeds.\n",
+        markdown_table(["method", *(f"{100 * level:g} %" for level in levels)], rows) + "\n",
+        *([f"Dense: {plus_minus(dense['mean'], dense['spread'])} %.\n"] if dense["runs"] else []),
+        "soft-deep-r and constant-rate are held against the most connections that they ever had, l1-shrinkage and "
+        "pruning, which start dense, against those at the end.",
+    ]
+    kept = all(line["budget_kept"] for line in ran)
+    notes = ["Budgets were kept in every step." if kept else "BUDGETS WERE NOT KEPT."]
+    notes += [f"Above their column in some seed: {'; '.join(above)}."] if above else []
+    return "\n".join([*parts, *notes, ""])
+
+
+def _cell(line: dict[str, Any]) -> str:
+    if not line["runs"]:
+        return "not reached"
+    cell = plus_minus(line["mean"], line["spread"])
+    # Where a method finds its own size, the size that it found.
+    most = max(line["connectivity"])
+    return cell if abs(most / line["level"] - 1) < 0.02 else f"{cell} (at {100 * most:.2g} %)"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="MNIST with all methods at rising connectivity.")
-    parser.add_argument("what", choices=("choose", "run"), help="compare settings on held-out data, or run the test")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each")
+    parser = study_parser("MNIST with all methods at rising connectivity.", "choose", "run")
+    add_jobs(parser)
     parser.add_argument("--methods", nargs="*", choices=tuple(GRIDS), help="only these")
     parser.add_argument("--levels", nargs="*", type=float, default=LEVELS, help="connectivities of the test")
     parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
@@ -186,22 +203,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     methods = [method for method in options.methods or GRIDS if method in METHODS]
     base = {"epochs": options.epochs, "data": options.data}
-    options.out.mkdir(parents=True, exist_ok=True)
-    kept = options.out / "choice.json"
-    choices = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else []
+    choices = read_json(options.out, "choice") or []
     if options.what == "choose":
         found = choose(methods, options.out, options.jobs, {**base, "validation": options.held_out})
         choices = [choice for choice in choices if choice["method"] not in methods] + found
-        kept.write_text(json.dumps(choices, indent=1) + "\n", encoding="utf-8")
-        print(f"choices: {kept}")
+        write_study(options.out, "choice", choices, None)
         return 0
     missing = set(methods) - {choice["method"] for choice in choices}
     if missing:
+        kept = options.out / "choice.json"
         raise ConfigError(f"{kept} must hold choices for {', '.join(sorted(missing))}: run choose first")
     lines = run(methods, tuple(options.levels), options.seeds, choices, options.out, options.jobs, base)
-    (options.out / "table.json").write_text(json.dumps(lines, indent=1) + "\n", encoding="utf-8")
-    (options.out / "table.md").write_text(markdown(lines), encoding="utf-8")
-    print(f"table: {options.out / 'table.md'}")
+    write_study(options.out, "table", lines, markdown(lines))
     return 0
 
 

@@ -10,6 +10,6 @@ from wirebound_lab.paper.fig4 import FIG4
 from wirebound_lab.paper.fig5 import FIG5
 from wirebound_lab.paper.fig6 import FIG6
 from wirebound_lab.paper.figure import Figure
-from wirebound_lab.paper.theory_law import THEORY
+from wirebound_lab.paper.theory import THEORY
 
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in (FIG1A, FIG1B, FIG2, FIG3, FIG4, FIG5, FIG6, THEORY)}

@@ -10,10 +10,13 @@ from typing import Any
 from wirebound_lab.paper.experiment import assemble, read_experiments, write_experiment, write_text
 from wirebound_lab.paper.figure import Figure, Outcomes, Scale
 from wirebound_lab.paper.job import Job
-from wirebound_lab.paper.results_text import results_text
 from wirebound_lab.paper.runner import Say, find_finished, run_jobs
 from wirebound_lab.run.config import ConfigError
 from wirebound_lab.run.record import RunFolderError
+from wirebound_lab.tables import markdown_table
+
+_HOLDS = {True: "yes", False: "**no**", None: "not decided"}
+_COLUMNS = ("figure", "the paper's claim", "paper", "ours", "seeds", "holds", "command")
 
 
 def find_figures(names: Sequence[str], figures: Mapping[str, Figure]) -> list[Figure]:
@@ -40,7 +43,7 @@ def check_something_there(figures: Sequence[Figure], scale: Scale, seeds: int | 
             if job.begun(out / "runs" / job.folder):
                 return
     names = " ".join(figure.name for figure in figures)
-    raise RunFolderError(f"{out} holds no run of {names} at this scale to go on with; leave --resume away to begin")
+    raise RunFolderError(f"{out} holds no run of {names} at this scale to resume; omit --resume to begin")
 
 
 def default_seeds(figure: Figure, scale: Scale) -> int:
@@ -71,6 +74,36 @@ def reproduce(
     experiment = assemble(figure, scale, count, done)
     write_experiment(experiment, out / figure.name)
     return experiment
+
+
+def results_text(experiments: Sequence[Mapping[str, Any]], figures: Mapping[str, Figure]) -> str:
+    """The page. Figures that have not been run are in the table as such."""
+    by_name = {experiment["name"]: experiment for experiment in experiments}
+    rows: list[tuple[str, ...]] = []
+    for name in dict.fromkeys([*figures, *by_name]):
+        if name not in by_name:
+            rows.append((name, figures[name].claim, "", "not run", "", "", f"`wirebound reproduce {name}`"))
+            continue
+        experiment, how = by_name[name], f"`{by_name[name]['command']}`"
+        for f in experiment["findings"]:
+            rows.append((name, f["claim"], f["paper"], f["ours"], str(f["seeds"]), _HOLDS[f["holds"]], how))
+        if not experiment["findings"]:
+            rows.append((name, experiment["claim"], "", "run, without a finding", "", _HOLDS[None], how))
+    findings = [f for experiment in experiments for f in experiment["findings"]]
+    counts = [sum(f.get("holds") is holds for f in findings) for holds in (True, False, None)]
+    notes = []
+    for experiment in experiments:
+        notes.append(f"- **{experiment['name']}**, {experiment['scale']}: {experiment['scale_note']}")
+        notes += [f"    - {f['claim']}: {f['note']}" for f in experiment["findings"] if f.get("note")]
+        notes += [f"    - diverged: `{run}`: {why}" for run, why in experiment.get("diverged", {}).items()]
+    return (
+        "# What the paper claims, and what was found here\n\n"
+        "Made by `wirebound reproduce`; ± is the sample standard deviation over seeds. "
+        f"{counts[0]} claims hold, {counts[1]} do not, {counts[2]} are not decided.\n\n"
+        + markdown_table(_COLUMNS, rows)
+        + ("\n\n## Notes\n\n" + "\n".join(notes) if notes else "")
+        + "\n"
+    )
 
 
 def write_results(out: Path, figures: Mapping[str, Figure]) -> Path:

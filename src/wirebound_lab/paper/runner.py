@@ -1,19 +1,14 @@
-"""Runs jobs, some at a time, each once: what is finished is read, what was interrupted goes on.
+"""Runs jobs, some at a time, each once: what is finished is read, what was interrupted is resumed.
 
 With one worker the runs are in this process. Ctrl-C then reaches the run itself, which writes a checkpoint; with
-several, it is passed on to the workers, which have no terminal of their own.
+several, it is passed on to the children, which have no terminal of their own.
 """
 
 from __future__ import annotations
 
-import ctypes
-import multiprocessing
-import os
 import signal
-import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -23,19 +18,10 @@ from wirebound_lab.paper.figure import Outcomes
 from wirebound_lab.paper.job import Job, Summary
 from wirebound_lab.run.config import ConfigError
 from wirebound_lab.run.interrupt import Interrupted
+from wirebound_lab.run.processes import Child, in_words, run_pool
 from wirebound_lab.run.record import RunFolderError
 
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a run ended: with a summary, or why not."""
-
-    summary: Summary | None = None
-    diverged: str | None = None
-    interrupted: int | None = None  # exit code
 
 
 def find_finished(jobs: Sequence[Job], runs: Path) -> dict[str, Summary]:
@@ -59,97 +45,65 @@ def run_jobs(jobs: Sequence[Job], runs: Path, workers: int, say: Say) -> Outcome
     left = {folder: job for folder, job in distinct.items() if folder not in found}
     lost: dict[str, str] = {}
     say(f"{len(distinct)} runs, {len(found)} of them finished before")
-    for folder, ended in _each(left, runs, workers):
-        if ended.interrupted is not None:
-            raise Interrupted(
-                f"interrupted; {len(found)} of {len(distinct)} runs are finished; the same command goes on", ended.interrupted
-            )
-        if ended.diverged is not None:
-            lost[folder] = ended.diverged
-        elif ended.summary is not None:
-            found[folder] = ended.summary
-        say(f"{len(found) + len(lost):>4}/{len(distinct)}  {folder:<48} {_in_words(ended)}")
+
+    def ended(folder: str, summary: Summary | None, diverged: str) -> None:
+        if summary is None:
+            lost[folder], said = diverged, f"diverged: {diverged}"
+        else:
+            found[folder], said = summary, _in_words(summary)
+        say(f"{len(found) + len(lost):>4}/{len(distinct)}  {folder:<48} {said}")
+
+    try:
+        if workers == 1 or len(left) <= 1:
+            for folder, job in left.items():
+                try:
+                    ended(folder, work(job, runs / folder), "")
+                except DivergedError as error:
+                    ended(folder, None, str(error))
+        else:
+            _side_by_side(left, runs, workers, ended)
+    except KeyboardInterrupt as error:
+        code = error.code if isinstance(error, Interrupted) else 128 + signal.SIGINT
+        said = f"interrupted; {len(found)} of {len(distinct)} runs are finished; the same command goes on"
+        raise Interrupted(said, code) from error
     return Outcomes(runs, {folder: found[folder] for folder in distinct if folder in found}, lost)
 
 
-def _in_words(ended: Ended) -> str:
-    if ended.summary is None:
-        return f"diverged: {ended.diverged}"
-    summary, parts = ended.summary, []
-    if isinstance(summary.get("test_accuracy"), float):
-        parts.append(f"{100 * summary['test_accuracy']:6.2f} %")
-    if isinstance(summary.get("seconds"), float):
-        parts.append(f"{summary['seconds']:7.1f} s")
-    return "  ".join(parts) or "done"
+def _side_by_side(jobs: Mapping[str, Job], runs: Path, workers: int, ended: Callable[[str, Summary | None, str], None]) -> None:
+    waiting: Iterator[tuple[int, str]] = iter(enumerate(jobs))
+    with tempfile.TemporaryDirectory(prefix="wirebound-") as notes:
+
+        def take() -> tuple[str, Child] | None:
+            for number, folder in waiting:
+                return folder, Child(_work, (jobs[folder], runs / folder), Path(notes), str(number))
+            return None
+
+        def settle(folder: str, child: Child) -> None:
+            error, code = child.error, child.code or 0
+            if isinstance(error, DivergedError):
+                ended(folder, None, str(error))
+            elif code == 0:
+                ended(folder, jobs[folder].finished(runs / folder), "")
+            elif not isinstance(error, KeyboardInterrupt) and code not in (-signal.SIGINT, -signal.SIGTERM):
+                raise error or RuntimeError(f"{folder} was {in_words(code)}")
+
+        run_pool(take, workers, settle)
 
 
-def _each(jobs: Mapping[str, Job], runs: Path, workers: int) -> Iterator[tuple[str, Ended]]:
-    """(folder, how it ended) of each run, as it comes to an end."""
-    if workers == 1 or len(jobs) <= 1:
-        for folder, job in jobs.items():
-            yield folder, work(job, runs / folder)
-        return
-    # Started afresh: a fork of a process whose torch has threads may hang.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=min(workers, len(jobs)), mp_context=context, initializer=_begin) as pool:
-        waiting = {pool.submit(work, job, runs / folder): folder for folder, job in jobs.items()}
-        stopped = False
-        try:
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
-        except KeyboardInterrupt:
-            stopped = True
-            running = _stop(waiting)
-            # All of them, before anyone is told: a second signal would cut a checkpoint short that is being written.
-            yield from [(waiting[future], future.result()) for future in running]
-            yield "", Ended(interrupted=128 + signal.SIGINT)
-        finally:
-            if not stopped:
-                _stop(waiting)  # of no effect unless something went wrong
+def _work(job: Job, path: Path) -> int:
+    work(job, path)
+    return 0
 
 
-def _stop(waiting: Mapping[Future[Ended], str]) -> list[Future[Ended]]:
-    """Begin no more, and let those that run write their checkpoints; returns all that were begun and are not done."""
-    running = [future for future in waiting if not future.done() and not future.cancel()]
-    for child in multiprocessing.active_children() if running else ():
-        if child.pid is not None:
-            os.kill(child.pid, signal.SIGINT)
-    return running
-
-
-_working = _stopped = False
-
-
-def work(job: Job, path: Path) -> Ended:
+def work(job: Job, path: Path) -> Summary:
     """One run on one thread."""
-    global _working, _stopped
-    if _stopped:
-        return Ended(interrupted=128 + signal.SIGINT)
     torch.set_num_threads(1)
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        _working = True
-        return Ended(job.run(path))
-    except DivergedError as error:
-        return Ended(diverged=str(error))
-    except KeyboardInterrupt as error:
-        _stopped = multiprocessing.parent_process() is not None
-        return Ended(interrupted=error.code if isinstance(error, Interrupted) else 128 + signal.SIGINT)
-    finally:
-        _working = False
+    return job.run(path)
 
 
-def _begin() -> None:
-    """In a new worker: out of reach of the terminal's Ctrl-C, which the parent passes on, and ended with the parent."""
-    os.setpgrp()
-    signal.signal(signal.SIGINT, _note)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
-
-
-def _note(number: int, frame: object) -> None:
-    """Ctrl-C between two runs: what waits is not begun. While a run trains, it has a handler of its own."""
-    global _stopped
-    _stopped = True
-    if _working:
-        raise KeyboardInterrupt
+def _in_words(summary: Summary) -> str:
+    accuracy, seconds = summary.get("test_accuracy"), summary.get("seconds")
+    parts = [f"{100 * accuracy:6.2f} %"] if isinstance(accuracy, float) else []
+    parts += [f"{seconds:7.1f} s"] if isinstance(seconds, float) else []
+    return "  ".join(parts) or "done"

@@ -1,40 +1,57 @@
-"""The runs of experiments with tasks of their own, as jobs of a figure."""
+"""What figures of tasks with long runs have in common: their runs by method, how many seeds, differences seed by seed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from wirebound_lab.paper.curves import Mean, mean_of
 from wirebound_lab.paper.figure import Outcomes, Scale
-from wirebound_lab.paper.job import Job, Summary, read_summary
-from wirebound_lab.tasks.allocator import keep_freed_memory
-from wirebound_lab.tasks.cifar import CifarTask
-from wirebound_lab.tasks.phonemes import PhonemeTask
-from wirebound_lab.tasks.same_run import check_same
-from wirebound_lab.tasks.task import Task
-from wirebound_lab.tasks.task_config import TaskConfig
-from wirebound_lab.tasks.task_run import run_task
-
-_TASKS: dict[str, type[Task]] = {"cifar": CifarTask, "phonemes": PhonemeTask}
+from wirebound_lab.paper.job import TrainJob
+from wirebound_lab.run.config import make_config
 
 
 @dataclass(frozen=True)
-class TaskJob(Job):
-    """A run of ``python -m wirebound_lab.tasks.cifar`` or ``phonemes``."""
+class TaskRuns:
+    """The runs of a task that several figures share.
 
-    folder: str
-    task: str
-    config: TaskConfig
+    Args:
+        folder: where runs at the fitted scale are, below DIR/runs.
+        common: settings of all runs at each scale.
+        soft_l1: α of soft-DEEP R, from which T and θ_min follow by the paper's rule α = 3√(2T/η) = −θ_min/3.
+        stored: settings of the methods that store whole matrices and are not shrunk, dense training and pruning.
+    """
 
-    def run(self, path: Path) -> Summary:
-        keep_freed_memory()
-        return run_task(_TASKS[self.task], self.config, path, resume=True)
+    folder: Callable[[], str]
+    common: Mapping[Scale, Mapping[str, Any]]
+    soft_l1: float
+    stored: Mapping[str, Any] = field(default_factory=dict)
 
-    def finished(self, path: Path) -> Summary | None:
-        check_same(self.config.identity(), path)
-        return read_summary(path)
+    def deep_r(self, scale: Scale, level: float, seed: int) -> TrainJob:
+        """DEEP R as in the paper."""
+        return self._job(scale, f"deep-r-{level:g}", seed, method="deep-r", connectivity=level)
+
+    def fixed(self, scale: Scale, level: float, seed: int) -> TrainJob:
+        return self._job(scale, f"fixed-{level:g}", seed, method="fixed", connectivity=level)
+
+    def dense(self, scale: Scale, seed: int) -> TrainJob:
+        return self._job(scale, "dense", seed, method="dense", **self.stored)
+
+    def soft(self, scale: Scale, start: float, seed: int) -> TrainJob:
+        own = {"method": "soft-deep-r", "connectivity": start, "l1": self.soft_l1}
+        return self._job(scale, f"soft-deep-r-{start:g}-l1-{self.soft_l1:g}", seed, **own)
+
+    def pruning(self, scale: Scale, level: float, seed: int) -> TrainJob:
+        """Pruning to a connectivity, in two cuts at a third and two thirds of the training."""
+        return self._job(scale, f"pruning-{level:g}", seed, method="pruning", connectivity=level, **self.stored)
+
+    def l1_shrinkage(self, scale: Scale, l1: float, seed: int) -> TrainJob:
+        return self._job(scale, f"l1-shrinkage-{l1:g}", seed, method="l1-shrinkage", l1=l1)
+
+    def _job(self, scale: Scale, words: str, seed: int, **own: Any) -> TrainJob:
+        prefix = self.folder() + ("" if scale is Scale.FITTED else f"-{scale.value}")
+        return TrainJob(f"{prefix}/{words}-s{seed}", make_config(self.common[scale], own, {"seed": seed}))
 
 
 def affordable(scale: Scale, seeds: int) -> int:
@@ -53,12 +70,10 @@ class Difference(Mean):
         return f"{Mean(abs(self.value), self.spread, self.count).percent()} {above if self.value >= 0 else below}"
 
 
-def difference(done: Outcomes, more: Sequence[TaskJob], less: Sequence[TaskJob], key: str) -> Difference | None:
+def difference(done: Outcomes, more: Sequence[TrainJob], less: Sequence[TrainJob], key: str) -> Difference | None:
     """``more`` − ``less``, seed by seed; None where no seed has both."""
-    pairs = [
-        done.summaries[a.folder][key] - done.summaries[b.folder][key]
-        for a, b in zip(more, less, strict=False)
-        if a.folder in done.summaries and b.folder in done.summaries
-    ]
+    found = done.summaries
+    both = [(a.folder, b.folder) for a, b in zip(more, less, strict=False) if a.folder in found and b.folder in found]
+    pairs = [found[a][key] - found[b][key] for a, b in both]
     mean = mean_of(pairs)
     return None if mean is None else Difference(mean.value, mean.spread, mean.count, min(pairs))

@@ -12,14 +12,12 @@ ones), the test accuracy of its own model, and that of one classifier for all, a
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,11 +33,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from wirebound.sklearn import DeepRClassifier
+from wirebound_lab.paper.study import study_parser, write_study
+from wirebound_lab.tables import deviation, markdown_table, plus_minus
 
 SEEDS = (0, 1, 2)
-COLUMNS = 2000
-ROWS = 300
-TEST_ROWS = 2000
+ROWS, TEST_ROWS, COLUMNS = 300, 2000, 2000
 GRID: dict[str, list[Any]] = {"budget": [300, 1000], "l1": [0.1, 0.3, 0.7, 0.9]}  # of DEEP R
 
 
@@ -54,115 +52,99 @@ class Wide:
     informative: frozenset[int]
 
 
-# Tables
+# Tables: columns, classes, and how many of the first columns matter
+Made = tuple[np.ndarray, np.ndarray, int]
+Rng = np.random.Generator
 
 
-def _linear(seed: int) -> Wide:
+def _linear(rng: Rng, seed: int) -> Made:
     """Ten columns that add up, each with a weight of 1 or -1; 5 % of the labels are wrong."""
-    rng = np.random.default_rng(seed)
     X = rng.normal(size=(ROWS + TEST_ROWS, COLUMNS))
     y = (X[:, :10] @ rng.choice([-1.0, 1.0], 10) > 0) ^ (rng.random(len(X)) < 0.05)
-    return _split(X, y.astype(int), 10, rng, seed)
+    return X, y.astype(int), 10
 
 
-def _clusters(seed: int) -> Wide:
+def _clusters(rng: Rng, seed: int) -> Made:
     """scikit-learn's make_classification: two clusters for each of two classes, in ten dimensions."""
-    X, y = make_classification(
-        ROWS + TEST_ROWS, COLUMNS, n_informative=10, n_redundant=0, class_sep=1.5, shuffle=False, random_state=seed
-    )
-    return _split(X, y, 10, np.random.default_rng(seed), seed)
+    settings = {"n_informative": 10, "n_redundant": 0, "class_sep": 1.5, "shuffle": False, "random_state": seed}
+    return *make_classification(ROWS + TEST_ROWS, COLUMNS, **settings), 10
 
 
-def _squares(seed: int) -> Wide:
+def _squares(rng: Rng, seed: int) -> Made:
     """Inside or outside of a sphere in four dimensions: no column differs in its mean between the classes."""
-    rng = np.random.default_rng(seed)
     X = rng.normal(size=(ROWS + TEST_ROWS, COLUMNS))
     distance = (X[:, :4] ** 2).sum(1)
-    return _split(X, (distance > np.median(distance)).astype(int), 4, rng, seed)
+    return X, (distance > np.median(distance)).astype(int), 4
 
 
-def _with_probes(load: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Callable[[int], Wide]:
-    def make(seed: int) -> Wide:
-        rng = np.random.default_rng(seed)
-        X, y = load(return_X_y=True)
-        X = X[:, X.std(0) > 0]
-        real = X.shape[1]
-        probes = [rng.permutation(X[:, rng.integers(real)]) for _ in range(COLUMNS - real)]
-        return _split(np.column_stack([X, *probes]), y, real, rng, seed)
-
-    return make
+def _with_probes(load: Callable[..., tuple[np.ndarray, np.ndarray]], rng: Rng, seed: int) -> Made:
+    X, y = load(return_X_y=True)
+    X = X[:, X.std(0) > 0]
+    real = X.shape[1]
+    probes = [rng.permutation(X[:, rng.integers(real)]) for _ in range(COLUMNS - real)]
+    return np.column_stack([X, *probes]), y, real
 
 
-def _split(X: np.ndarray, y: np.ndarray, informative: int, rng: np.random.Generator, seed: int) -> Wide:
-    """Columns in random order, rows split; of a real data set, at most half of them are for training."""
-    order = rng.permutation(X.shape[1])
-    rows = min(ROWS, len(y) // 2)
-    parts = train_test_split(X[:, order], y, train_size=rows, stratify=y, random_state=seed)
-    where = frozenset(np.flatnonzero(order < informative).tolist())
-    return Wide(parts[0], parts[2], parts[1], parts[3], where)
-
-
-TABLES: dict[str, Callable[[int], Wide]] = {
+TABLES: dict[str, Callable[[Rng, int], Made]] = {
     "linear": _linear,
     "clusters": _clusters,
     "squares": _squares,
-    "breast cancer + probes": _with_probes(load_breast_cancer),
-    "wine + probes": _with_probes(load_wine),
-    "digits + probes": _with_probes(load_digits),
+    "breast cancer + probes": partial(_with_probes, load_breast_cancer),
+    "wine + probes": partial(_with_probes, load_wine),
+    "digits + probes": partial(_with_probes, load_digits),
 }
 
 
-# Methods: the score of each column, and the test accuracy of the method's own model, if it has one
+def make_table(name: str, seed: int) -> Wide:
+    """Columns in random order, rows split; of a real data set, at most half of them are for training."""
+    rng = np.random.default_rng(seed)
+    X, y, informative = TABLES[name](rng, seed)
+    order = rng.permutation(X.shape[1])
+    train_x, test_x, train_y, test_y = train_test_split(
+        X[:, order], y, train_size=min(ROWS, len(y) // 2), stratify=y, random_state=seed
+    )
+    return Wide(train_x, train_y, test_x, test_y, frozenset(np.flatnonzero(order < informative).tolist()))
 
 
-def _search(model: Any, grid: dict[str, list[Any]], table: Wide, seed: int) -> Any:
+# Methods: the score of each column, the test accuracy of the method's own model, if it has one, and what was chosen
+Scored = tuple[np.ndarray, float | None, dict[str, Any]]
+
+
+def _search(model: Any, grid: dict[str, list[Any]], table: Wide, seed: int) -> Scored:
     folds = StratifiedKFold(3, shuffle=True, random_state=seed)
-    return GridSearchCV(model, grid, cv=folds).fit(table.train_x, table.train_y)
+    found = GridSearchCV(model, grid, cv=folds).fit(table.train_x, table.train_y)
+    best = found.best_estimator_
+    scores = best.feature_importances_ if hasattr(best, "feature_importances_") else np.abs(best[-1].coef_).sum(0)
+    return scores, found.score(table.test_x, table.test_y), found.best_params_
 
 
-def _deep_r(table: Wide, seed: int) -> tuple[np.ndarray, float, dict[str, Any]]:
-    found = _search(DeepRClassifier((20,), random_state=seed), GRID, table, seed)
-    return found.best_estimator_.feature_importances_, found.score(table.test_x, table.test_y), found.best_params_
-
-
-def _l1_logistic(table: Wide, seed: int) -> tuple[np.ndarray, float, dict[str, Any]]:
+def _l1_logistic(table: Wide, seed: int) -> Scored:
     several = len(np.unique(table.train_y)) > 2
     # liblinear is fast and takes two classes; saga takes several.
     settings = {"solver": "saga", "max_iter": 100} if several else {"solver": "liblinear"}
     # scikit-learn 1.8 renamed the choice of the penalty.
     l1 = {"l1_ratio": 1.0} if LogisticRegression().penalty == "deprecated" else {"penalty": "l1"}
     model = make_pipeline(StandardScaler(), LogisticRegression(random_state=seed, **l1, **settings))
-    found = _search(model, {"logisticregression__C": [0.03, 0.1, 0.3, 1.0, 3.0]}, table, seed)
-    return np.abs(found.best_estimator_[-1].coef_).sum(0), found.score(table.test_x, table.test_y), found.best_params_
+    return _search(model, {"logisticregression__C": [0.03, 0.1, 0.3, 1.0, 3.0]}, table, seed)
 
 
-def _extra_trees(table: Wide, seed: int) -> tuple[np.ndarray, float, dict[str, Any]]:
-    found = _search(ExtraTreesClassifier(300, random_state=seed), {"max_features": ["sqrt", 0.1]}, table, seed)
-    return found.best_estimator_.feature_importances_, found.score(table.test_x, table.test_y), found.best_params_
+def _extra_trees(table: Wide, seed: int) -> Scored:
+    return _search(ExtraTreesClassifier(300, random_state=seed), {"max_features": ["sqrt", 0.1]}, table, seed)
 
 
-def _f_classif(table: Wide, seed: int) -> tuple[np.ndarray, None, dict[str, Any]]:
-    return np.nan_to_num(f_classif(table.train_x, table.train_y)[0]), None, {}
-
-
-def _mutual_information(table: Wide, seed: int) -> tuple[np.ndarray, None, dict[str, Any]]:
-    return mutual_info_classif(table.train_x, table.train_y, random_state=seed), None, {}
-
-
-METHODS: dict[str, Callable[[Wide, int], tuple[np.ndarray, float | None, dict[str, Any]]]] = {
-    "DeepRClassifier": _deep_r,
+METHODS: dict[str, Callable[[Wide, int], Scored]] = {
+    "DeepRClassifier": lambda table, seed: _search(DeepRClassifier((20,), random_state=seed), GRID, table, seed),
     "L1 logistic regression": _l1_logistic,
     "ExtraTrees": _extra_trees,
-    "SelectKBest, F test": _f_classif,
-    "SelectKBest, mutual information": _mutual_information,
-}
+    "SelectKBest, F test": lambda table, seed: (np.nan_to_num(f_classif(table.train_x, table.train_y)[0]), None, {}),
+    "SelectKBest, mutual information": lambda table, seed: (
+        mutual_info_classif(table.train_x, table.train_y, random_state=seed), None, {},
+    ),
+}  # fmt: skip
 
 
 def judge(table: Wide, scores: np.ndarray) -> tuple[float, float]:
-    """(precision at k, test accuracy of an SVM on the k columns that score highest).
-
-    Columns that score the same come in the order in which they stand, which is random.
-    """
+    """(precision at k, test accuracy of an SVM on the k columns that score highest; ties in their random order)."""
     k = len(table.informative)
     chosen = np.argsort(-scores, kind="stable")[:k]
     model = make_pipeline(StandardScaler(), SVC()).fit(table.train_x[:, chosen], table.train_y)
@@ -173,17 +155,17 @@ def judge(table: Wide, scores: np.ndarray) -> tuple[float, float]:
 def run(tables: Sequence[str], seeds: Sequence[int], methods: Sequence[str]) -> list[dict[str, Any]]:
     lines = []
     for name in tables:
-        made = [TABLES[name](seed) for seed in seeds]
+        made = [make_table(name, seed) for seed in seeds]
+        shape = [len(made[0].train_y), made[0].train_x.shape[1], len(made[0].informative)]
         for method in methods:
             found: dict[str, list[Any]] = {"precision": [], "own": [], "svm": [], "settings": [], "seconds": []}
             for seed, table in zip(seeds, made, strict=True):
                 began = time.perf_counter()
                 scores, own, settings = METHODS[method](table, seed)
-                found["seconds"].append(round(time.perf_counter() - began, 2))
+                seconds = round(time.perf_counter() - began, 2)
                 precision, svm = judge(table, scores)
-                for what, value in (("precision", precision), ("own", own), ("svm", svm), ("settings", settings)):
-                    found[what].append(value)
-            shape = [len(made[0].train_y), made[0].train_x.shape[1], len(made[0].informative)]
+                for values, value in zip(found.values(), (precision, own, svm, settings, seconds), strict=True):
+                    values.append(value)
             lines.append({"table": name, "shape": shape, "method": method, "seeds": list(seeds), **found})
             print(f"{name:<24} {method:<32} {_spread(found['precision'])}  {_spread(found['own'])}", flush=True)
     return lines
@@ -193,40 +175,32 @@ def _spread(values: Sequence[float | None]) -> str:
     given = [100 * value for value in values if value is not None]
     if not given:
         return "–"
-    return f"{statistics.mean(given):.1f} ± {statistics.stdev(given) if len(given) > 1 else 0.0:.1f}"
+    return plus_minus(statistics.mean(given), deviation(given) or 0.0, 1)
 
 
 def markdown(lines: Sequence[dict[str, Any]]) -> str:
-    text = [
-        "Made by `python -m wirebound_lab.paper.wide_tables --out results/wide_tables`. Percent, mean ± standard",
-        f"deviation over {len(lines[0]['seeds'])} seeds (data, split and method). Settings by 3-fold cross-validation on",
-        "the training rows. Precision: share of the informative columns among the k ranked highest. SVM: an RBF SVM on",
-        "those k columns, the same for all. For the probed data sets, all real columns count as informative, also those",
-        "that say little. Seconds include the choice of settings; they are wall time, on a machine that may be shared.",
-        "",
+    parts = [
+        "Made by `python -m wirebound_lab.paper.wide_tables --out results/wide_tables`. Percent, mean ± standard\n"
+        f"deviation over {len(lines[0]['seeds'])} seeds (data, split and method). Settings by 3-fold cross-validation on\n"
+        "the training rows. Precision: share of the informative columns among the k ranked highest. SVM: an RBF SVM on\n"
+        "those k columns, the same for all. For the probed data sets, all real columns count as informative, also those\n"
+        "that say little. Seconds include the choice of settings; they are wall time, on a machine that may be shared.\n"
     ]
+    columns = ("method", "precision at k", "test accuracy, own model", "test accuracy, SVM", "seconds")
     for name in dict.fromkeys(line["table"] for line in lines):
         mine = [line for line in lines if line["table"] == name]
-        rows, columns, k = mine[0]["shape"]
-        text += [
-            f"**{name}**: {rows} rows, {columns:,} columns, k = {k}",
-            "",
-            "| method | precision at k | test accuracy, own model | test accuracy, SVM | seconds |",
-            "| --- | --- | --- | --- | --- |",
-        ]
+        rows, width, k = mine[0]["shape"]
+        parts.append(f"**{name}**: {rows} rows, {width:,} columns, k = {k}\n")
+        cells = []
         for line in mine:
-            seconds = statistics.mean(line["seconds"])
-            text.append(
-                f"| {line['method']} | {_spread(line['precision'])} | {_spread(line['own'])} | {_spread(line['svm'])} "
-                f"| {seconds:.1f} |"
-            )
-        text.append("")
-    return "\n".join(text)
+            spreads = (_spread(line[key]) for key in ("precision", "own", "svm"))
+            cells.append([line["method"], *spreads, f"{statistics.mean(line['seconds']):.1f}"])
+        parts.append(markdown_table(columns, cells) + "\n")
+    return "\n".join(parts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Informative columns of wide tables, found by the wiring.")
-    parser.add_argument("--out", type=Path, required=True)
+    parser = study_parser("Informative columns of wide tables, found by the wiring.")
     parser.add_argument("--tables", nargs="*", choices=tuple(TABLES), default=tuple(TABLES))
     parser.add_argument("--methods", nargs="*", choices=tuple(METHODS), default=tuple(METHODS))
     parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
@@ -234,10 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", ConvergenceWarning)  # of saga, whose coefficients have long settled in rank
     lines = run(options.tables, options.seeds, options.methods)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "tables.json").write_text(json.dumps(lines, indent=1) + "\n", encoding="utf-8")
-    (options.out / "tables.md").write_text(markdown(lines), encoding="utf-8")
-    print(f"tables: {options.out / 'tables.md'}")
+    write_study(options.out, "tables", lines, markdown(lines))
     return 0
 
 

@@ -17,18 +17,27 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from wirebound_lab.theory.architectures import Bools, draw_constraint, set_number
 from wirebound_lab.theory.law import Grid
-from wirebound_lab.theory.problems import Floats, Problem
+from wirebound_lab.theory.problems import Bools, Floats, Problem, set_number
 
-Step: TypeAlias = Callable[[Problem, Floats, Bools, float, float, np.random.Generator], tuple[Floats, Bools]]
+Random: TypeAlias = np.random.Generator
+State: TypeAlias = tuple[Floats, Bools]
+Step: TypeAlias = Callable[[Problem, Floats, Bools, float, float, Random], State]
 
 FORGOTTEN = -1.0  # DEEP R keeps no θ of a dormant connection; any negative number stands for "w = 0"
 
 
-def langevin(
-    problem: Problem, theta: Floats, eta: float, temperature: float, generator: np.random.Generator
-) -> Floats:
+def draw_constraint(kept: Bools, active: int, generator: Random) -> Bools:
+    """T_c for each chain: a uniform draw among the c with K ones that contain all that is ``kept`` ([chains, M])."""
+    if kept.sum(1).max(initial=0) > active:
+        raise ValueError(f"more than K (={active}) connections are active")
+    # Each gets a random key; what is kept comes first. The K first are a uniform choice of what remains.
+    keys = generator.random(kept.shape) - kept
+    last = np.partition(keys, active - 1, axis=1)[:, active - 1 : active]
+    return keys <= last
+
+
+def langevin(problem: Problem, theta: Floats, eta: float, temperature: float, generator: Random) -> Floats:
     """θ − η ∂E/∂θ + √(2ηT) ν for all connections: one Euler–Maruyama step of the SDE over η = β Δt."""
     if not (eta > 0 and math.isfinite(eta)):
         raise ValueError(f"eta (={eta}) must be a finite number > 0")
@@ -40,9 +49,7 @@ def langevin(
     return moved
 
 
-def formal_step(
-    problem: Problem, theta: Floats, c: Bools, eta: float, temperature: float, generator: np.random.Generator
-) -> tuple[Floats, Bools]:
+def formal_step(problem: Problem, theta: Floats, c: Bools, eta: float, temperature: float, generator: Random) -> State:
     """One iteration of Algorithm 3. At the box θ is reflected, as the SDE would be."""
     moved = langevin(problem, theta, eta, temperature, generator)
     if problem.theta_min > -math.inf:
@@ -51,9 +58,7 @@ def formal_step(
     return theta, draw_constraint(theta >= 0, int(c[0].sum()), generator)
 
 
-def deep_r_step(
-    problem: Problem, theta: Floats, c: Bools, eta: float, temperature: float, generator: np.random.Generator
-) -> tuple[Floats, Bools]:
+def deep_r_step(problem: Problem, theta: Floats, c: Bools, eta: float, temperature: float, generator: Random) -> State:
     """One iteration of Algorithm 1. What died in this step is dormant and may be drawn again."""
     active = int(c[0].sum())
     moved = langevin(problem, theta, eta, temperature, generator)
@@ -65,12 +70,9 @@ def deep_r_step(
 
 
 def soft_deep_r_step(
-    problem: Problem, theta: Floats, c: Bools, eta: float, temperature: float, generator: np.random.Generator
-) -> tuple[Floats, Bools]:
-    """One iteration of Algorithm 2, with the paper's clipping at θ_min. c becomes the set of active connections.
-
-    For θ < 0 the gradient is that of the prior on the negative side alone; without one it is 0, as in the paper.
-    """
+    problem: Problem, theta: Floats, c: Bools, eta: float, temperature: float, generator: Random
+) -> State:
+    """One iteration of Algorithm 2, with the paper's clipping at θ_min. c becomes the set of active connections."""
     theta = np.maximum(langevin(problem, theta, eta, temperature, generator), problem.theta_min)
     return theta, theta >= 0
 
@@ -86,20 +88,9 @@ class Record:
 
 
 def run(
-    step: Step,
-    problem: Problem,
-    active: int,
-    grid: Grid,
-    *,
-    eta: float,
-    temperature: float,
-    chains: int,
-    steps: int,
-    burn_in: int,
-    every: int,
-    seed: int,
-    groups: int = 64,
-) -> Record:
+    step: Step, problem: Problem, active: int, grid: Grid, *, eta: float, temperature: float, chains: int, steps: int,
+    burn_in: int, every: int, seed: int, groups: int = 64,
+) -> Record:  # fmt: skip
     """Run ``chains`` chains and count what they are at every ``every``-th step after ``burn_in``.
 
     They start with a random c, θ = 0.5 on it and θ uniform in the box elsewhere (in [−1, 0] without one).
@@ -111,22 +102,17 @@ def run(
         raise ValueError(f"connections (={m}) must be in [1, 16]: all sets of them are counted")
     generator = np.random.default_rng(seed)
     c = draw_constraint(np.zeros((chains, m), dtype=bool), active, generator)
-    low = max(problem.theta_min, -1.0)
-    theta = np.where(c, 0.5, low * (1 - generator.random((chains, m))))
+    theta = np.where(c, 0.5, max(problem.theta_min, -1.0) * (1 - generator.random((chains, m))))
     group = np.arange(chains) // (chains // groups)
     bins, sets = grid.bins, 1 << m
-    constraints = np.zeros(groups * sets, dtype=np.int64)
-    present = np.zeros(groups * sets, dtype=np.int64)
-    seen = np.zeros(groups * m * bins, dtype=np.int64)
+    constraints, present, seen = (np.zeros(groups * n, dtype=np.int64) for n in (sets, sets, m * bins))
     cell = (group[:, None] * m + np.arange(m)) * bins
-    times = 0
+    times = range(burn_in, burn_in + steps, every)
     for number in range(burn_in + steps):
         theta, c = step(problem, theta, c, eta, temperature, generator)
-        if number >= burn_in and (number - burn_in) % every == 0:
-            times += 1
+        if number in times:
             constraints += np.bincount(group * sets + set_number(c), minlength=groups * sets)
             present += np.bincount(group * sets + set_number(theta >= 0), minlength=groups * sets)
             seen += np.bincount((cell + grid.bin_of(theta)).ravel(), minlength=seen.size)
-    return Record(
-        constraints.reshape(groups, sets), present.reshape(groups, sets), seen.reshape(groups, m, bins), chains * times
-    )
+    by_set = (constraints.reshape(groups, sets), present.reshape(groups, sets))
+    return Record(*by_set, seen.reshape(groups, m, bins), chains * len(times))

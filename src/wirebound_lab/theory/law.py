@@ -1,14 +1,12 @@
-"""What the algorithms should sample, exactly: by enumeration of architectures and quadrature over θ.
+"""What the algorithms should sample, by enumeration of architectures and quadrature over θ, and how far off they are.
 
     formal_law   p*(θ, c) ∝ p*(θ) C(θ, c) p_C(c) with p*(θ) ∝ exp(−E(θ)/T); so p*(c) ∝ p*(θ_{∉c} < 0)
     soft_law     p*(θ) itself, and what it says about the set of active connections
     strict_law   p(θ, c) ∝ exp(−E(θ)/T) on θ_{∈c} >= 0 with all else dormant, p(c) ∝ ∫ exp(−E/T) over these θ_{∈c}
 
 ``strict_law`` is not in the paper. It is what Algorithm 1 samples as η → 0: a connection that reaches 0 hands over to
-a uniformly drawn one that starts at 0, so the K-dimensional pieces θ_{∈c} >= 0 of all c are glued together along their
-faces, evenly, and the diffusion on the whole is reversible with respect to exp(−E/T). It is the formal law for a prior
-that leaves (almost) no probability on the negative side, and the law of soft-DEEP R at the times at which it has
-exactly K active connections, where the prior gives all connections the same probability of being negative.
+a uniformly drawn one that starts at 0, so the pieces θ_{∈c} >= 0 of all c are glued together along their faces, and the
+diffusion on the whole is reversible with respect to exp(−E/T) (``docs/theory.md``).
 """
 
 from __future__ import annotations
@@ -20,26 +18,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wirebound_lab.theory.architectures import Bools, architectures, set_number
-from wirebound_lab.theory.problems import Floats, Problem, Separable
+from wirebound_lab.theory.problems import Bools, Floats, Problem, Separable, architectures, set_number
 
 _WALL = 0.5825971579390106  # −ζ(1/2)/√(2π), the mean overshoot of a Gaussian random walk in units of its step
 _MOST_POINTS = 40_000_000
+_RESAMPLES, _QUANTILE = 1000, 0.999
 
 
 def wall(eta: float, temperature: float) -> float:
-    """How much wider the box seems to soft-DEEP R: clipping at θ_min leaves a pile there, of 0.58 √(2ηT) times the
-    density beside it. So Algorithm 2 with steps of size η samples the law of a box that is so much wider."""
+    """How much wider the box seems to Algorithm 2: clipping at θ_min piles up so much of the density beside it."""
     return _WALL * math.sqrt(2 * eta * temperature)
 
 
 class Grid:
-    """Bins of θ with Gauss–Legendre nodes in each.
+    """Bins of θ, between rising ``edges`` one of which is 0, with Gauss–Legendre ``nodes`` in each.
 
-    Args:
-        edges: of the bins, rising, one of them 0. What lies outside is counted to the outermost bins, and is left out
-            of integrals: the lowest edge is the end of the box, or so far out that nothing is there.
-        nodes: nodes in a bin.
+    What lies outside is counted to the outermost bins and left out of integrals: the lowest edge is the end of the box,
+    or so far out that nothing is there.
     """
 
     def __init__(self, edges: Sequence[float], nodes: int = 6) -> None:
@@ -85,24 +80,21 @@ class Law:
 
 def formal_law(problem: Problem, active: int, temperature: float, grid: Grid) -> Law:
     """The stationary law of Algorithm 3 (Theorem 2 of the paper)."""
-    m = problem.connections
-    rows = architectures(m, active)
-    below, every = slice(0, grid.negative), slice(None)
-    return _collect(problem, temperature, grid, rows, [[every if k else below for k in row] for row in rows])
+    return _collect(problem, temperature, grid, architectures(problem.connections, active), slice(None))
 
 
 def soft_law(problem: Problem, temperature: float, grid: Grid) -> Law:
     """p*(θ) ∝ exp(−E/T), the stationary law of soft-DEEP R (Theorem 1), over all sets of active connections."""
     m = problem.connections
     rows = ((np.arange(1 << m)[:, None] >> np.arange(m)) & 1).astype(bool)
-    below, above = slice(0, grid.negative), slice(grid.negative, None)
-    return _collect(problem, temperature, grid, rows, [[above if k else below for k in row] for row in rows])
+    return _collect(problem, temperature, grid, rows, slice(grid.negative, None))
 
 
-def _collect(problem: Problem, temperature: float, grid: Grid, rows: Bools, pieces: list[list[slice]]) -> Law:
-    """Add up exp(−E/T) over one piece of θ for each row; all pieces together are the law."""
+def _collect(problem: Problem, temperature: float, grid: Grid, rows: Bools, members: slice) -> Law:
+    """Add up exp(−E/T) over one piece of θ for each row: ``members`` for the connections in it, θ < 0 for the others."""
     m, n = problem.connections, len(grid.nodes)
     mass, theta = np.zeros(len(rows)), np.zeros((m, grid.bins))
+    pieces = [tuple(members if k else slice(0, grid.negative) for k in row) for row in rows]
     if isinstance(problem, Separable):
         each = np.exp(-problem.energies(np.repeat(grid.nodes[:, None], m, 1)) / temperature).T * grid.weights
         for number, piece in enumerate(pieces):
@@ -114,11 +106,11 @@ def _collect(problem: Problem, temperature: float, grid: Grid, rows: Bools, piec
     else:
         density = _tensor(problem, temperature, [grid.nodes] * m, [grid.weights] * m)
         for number, piece in enumerate(pieces):
-            inside = density[tuple(piece)]
+            inside = density[piece]
             mass[number] = inside.sum()
             for k in range(m):
                 line = np.zeros(n)
-                line[piece[k]] = inside.sum(tuple(i for i in range(m) if i != k))
+                line[piece[k]] = _marginal(inside, k)
                 theta[k] += grid.binned(line)
     return Law(rows, mass / mass.sum(), theta / mass.sum())
 
@@ -130,27 +122,26 @@ def strict_law(problem: Problem, active: int, temperature: float, grid: Grid) ->
     """
     m = problem.connections
     rows = architectures(m, active)
-    above, dormant = slice(grid.negative, None), np.array([-np.finfo(float).tiny])
+    above = grid.nodes[grid.negative :], grid.weights[grid.negative :]
+    dormant = np.array([-np.finfo(float).tiny]), np.ones(1)
     mass, theta = np.zeros(len(rows)), np.zeros((m, grid.bins))
     reference = float(problem.energy(np.zeros(m)))
     for number, row in enumerate(rows):
-        axes = [grid.nodes[above] if k else dormant for k in row]
-        weights = [grid.weights[above] if k else np.ones(1) for k in row]
+        axes, weights = zip(*(above if k else dormant for k in row), strict=True)
         density = _tensor(problem, temperature, axes, weights, reference)
         mass[number] = density.sum()
-        for k in np.flatnonzero(row):
-            line = density.sum(tuple(i for i in range(m) if i != k))
-            theta[k] += grid.binned(np.r_[np.zeros(grid.negative), line])
+        for k in np.flatnonzero(row).tolist():
+            theta[k] += grid.binned(np.r_[np.zeros(grid.negative), _marginal(density, k)])
         theta[~row, grid.below - 1] += mass[number]
     return Law(rows, mass / mass.sum(), theta / mass.sum())
 
 
+def _marginal(density: Floats, k: int) -> Floats:
+    return density.sum(tuple(i for i in range(density.ndim) if i != k))
+
+
 def _tensor(
-    problem: Problem,
-    temperature: float,
-    axes: list[Floats],
-    weights: list[Floats],
-    reference: float | None = None,
+    problem: Problem, temperature: float, axes: Sequence[Floats], weights: Sequence[Floats], reference: float | None = None
 ) -> Floats:
     """exp(−(E − reference)/T) times the quadrature weights on a full tensor grid."""
     shape = tuple(len(axis) for axis in axes)
@@ -165,3 +156,39 @@ def _tensor(
     for k, weight in enumerate(weights):
         density *= weight.reshape([-1 if i == k else 1 for i in range(len(axes))])
     return density
+
+
+def total_variation(p: Floats, q: Floats) -> float:
+    """½ Σ |p − q|."""
+    return float(0.5 * np.abs(p - q).sum())
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Total variation between frequencies and a law, beside what the right law would show."""
+
+    value: float
+    expected: float  # of the right law, by resampling independent groups of chains: the sampling error
+    limit: float  # what the right law exceeds once in a thousand times
+
+    @property
+    def agrees(self) -> bool:
+        return self.value <= self.limit
+
+    def as_dict(self) -> dict[str, float]:
+        return {"tv": self.value, "sampling_error": self.expected, "limit": self.limit}
+
+
+def distance(counts: NDArray[np.generic], law: Floats, seed: int = 0) -> Distance:
+    """Counts of independent groups, [groups, cells], against probabilities [cells]."""
+    numbers: Floats = np.asarray(counts, dtype=float)
+    seen = numbers.sum(0)
+    if not seen.sum() > 0:
+        raise ValueError("nothing was counted")
+    frequency = seen / seen.sum()
+    groups = len(numbers)
+    share = np.random.default_rng(seed).multinomial(groups, np.full(groups, 1 / groups), size=_RESAMPLES)
+    again = share @ numbers
+    again /= again.sum(1, keepdims=True)
+    spread = 0.5 * np.abs(again - frequency).sum(1)
+    return Distance(total_variation(frequency, law), float(spread.mean()), float(np.quantile(spread, _QUANTILE)))

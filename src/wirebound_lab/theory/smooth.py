@@ -1,14 +1,8 @@
 """The smooth mapping from parameter to weight, of which w = s max(θ, 0) is the limit.
 
-The paper (appendix, "Details to: Convergence properties of soft-DEEP R") prints
-
-    w = s (1/γ) log(1 + exp(γ s θ))        with the slope        s σ(γ s θ).
-
-For s = 1 that is right. For s = −1 it is not what the paper means: the weight would vanish for large θ and grow with
-−θ, while the limit that the paper gives beside it, and all of its algorithms, have w = s θ for θ >= 0 and w = 0 for
-θ < 0, whatever the sign. The s inside of the exponential is one too many; here it is left out:
-
-    w = s (1/γ) log(1 + exp(γ θ)),        ∂w/∂θ = s σ(γ θ).
+The paper (appendix, "Details to: Convergence properties of soft-DEEP R") prints w = s (1/γ) log(1 + exp(γ s θ)). For
+s = −1 that is not what it means: the weight would vanish for large θ and grow with −θ, while the limit beside it, and
+all of its algorithms, have w = s θ for θ >= 0 and w = 0 for θ < 0. The s inside of the exponential is left out here.
 """
 
 from __future__ import annotations

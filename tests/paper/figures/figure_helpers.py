@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wirebound.engine.modules import DivergedError
-from wirebound_lab.paper.charts import finding
-from wirebound_lab.paper.figure import Drawn, Figure, Outcomes, Part, Scale
+from wirebound_lab.paper.figure import Drawn, Figure, Outcomes, Panel, Scale
 from wirebound_lab.paper.job import Job, TrainJob, read_summary
 from wirebound_lab.run.config import make_config
 
@@ -41,29 +40,30 @@ class MarkJob(Job):
         return read_summary(path)
 
 
-class MarkPart(Part):
+def mark_panel(marks, value=0.9, diverges=True):
     """One run that counts, one that may diverge, and one that follows from the first."""
 
-    def __init__(self, marks, value=0.9, diverges=True):
-        self.marks, self.value, self.diverges = marks, value, diverges
+    def runs(scale, seeds):
+        good = [MarkJob(f"made/good-s{s}", value, marks) for s in range(seeds)]
+        return {"good": {0: good}, "bad": {0: [MarkJob("made/bad", 0.1, marks, diverges)]}}
 
-    def jobs(self, scale, seeds):
-        good = [MarkJob(f"made/good-s{s}", self.value, self.marks) for s in range(seeds)]
-        return [*good, MarkJob("made/bad", 0.1, self.marks, self.diverges)]
+    def later(r):
+        after = [MarkJob(f"made/after-{s['test_accuracy']:g}", 0.5, marks) for s in r.done.of(r.runs["good"][0][:1])]
+        return {"after": {0: after}}
 
-    def later(self, scale, seeds, done):
-        return [MarkJob(f"made/after-{s['test_accuracy']:g}", 0.5, self.marks) for s in done.of(self.jobs(scale, seeds)[:1])]
+    def read(r):
+        mean = r.mean(r.runs["good"][0])
+        value = mean.value if mean else 0.0
+        drawn = Drawn(r.scale, runs=[*r.runs["good"][0], *r.runs["bad"][0]])
+        drawn.finding("it is above 80 %", "80 %", f"{value:.2f}", r.seeds, value > 0.8)
+        return drawn
 
-    def plot(self, scale, seeds, done):
-        good = done.of(self.jobs(scale, seeds)[:-1])
-        value = sum(s["test_accuracy"] for s in good) / max(1, len(good))
-        found = finding(scale, "it is above 80 %", "80 %", f"{value:.2f}", seeds, value > 0.8)
-        return Drawn(findings=[found], runs=self.jobs(scale, seeds))
+    return Panel(runs, read, later)
 
 
 def mark_figure(marks, name="figx", **settings):
     words = {scale: "made up" for scale in Scale}
-    return Figure(name, "A title", "Figure X", "A claim | with a bar.", (MarkPart(marks, **settings),), words, words, seeds=2)
+    return Figure(name, "A title", "Figure X", "A claim | with a bar.", (mark_panel(marks, **settings),), words, words, seeds=2)
 
 
 def made_outcomes(folder, runs):

@@ -5,19 +5,16 @@ import json
 import pytest
 from figure_helpers import made_outcomes
 
-from wirebound_lab.paper import fig4, mnist_jobs
-from wirebound_lab.paper import theory_study as theory
+from wirebound_lab.paper import fig1a, fig1b, fig2, fig3, fig4, fig5, fig6, mnist_jobs, theory
 from wirebound_lab.paper.curves import Mean, boxcar, curve_over_seeds, grouped, mean_of
-from wirebound_lab.paper.fig1a import FIG1A, MnistAccuracy, reaches
-from wirebound_lab.paper.fig1b import CifarAccuracy
-from wirebound_lab.paper.fig2 import SpeechError
-from wirebound_lab.paper.fig3_mnist import MnistComparison
-from wirebound_lab.paper.fig5 import PruningGrid, grid_jobs
-from wirebound_lab.paper.fig6 import Births, Rewiring
-from wirebound_lab.paper.figure import Outcomes, Scale
+from wirebound_lab.paper.figure import Outcomes, Reading, Scale
 from wirebound_lab.paper.registry import FIGURES
 from wirebound_lab.paper.reproduce import reproduce
 from wirebound_lab.paper.task_job import Difference
+
+
+def _reading(runs, done, seeds, scale=Scale.FITTED):
+    return Reading(scale, seeds, runs(scale, seeds), done)
 
 
 def _holds(drawn):
@@ -38,18 +35,17 @@ def test_means_and_curves():
 
 
 def _fig1a_runs(short=0.963, long=0.964, dense=0.98, soft=0.9):
-    part, scale, seeds = MnistAccuracy(), Scale.FITTED, 2
-    runs = {}
-    for level, jobs in part.deep_r(scale, seeds).items():
+    groups, runs = fig1a.runs(Scale.FITTED, 2), {}
+    for level, jobs in groups["deep-r"].items():
         runs |= {job.folder: (short, level, [int(level * 1e5), 50, 10]) for job in jobs}
-    runs |= {job.folder: (short, 0.013, [1300, 50, 10]) for job in part.short(scale, seeds)}
-    runs |= {job.folder: (long, 0.01, [1000, 50, 10]) for job in part.long(scale, seeds)}
-    runs |= {job.folder: (dense, 1.0, [235_200, 30_000, 1_000]) for job in part.dense(scale, seeds)}
-    for place, jobs in enumerate(part.soft(scale, seeds).values()):
+    runs |= {job.folder: (short, 0.013, [1300, 50, 10]) for job in groups["short"][0.013]}
+    runs |= {job.folder: (long, 0.01, [1000, 50, 10]) for job in groups["long"][0.01]}
+    runs |= {job.folder: (dense, 1.0, [235_200, 30_000, 1_000]) for job in groups["dense"][1.0]}
+    for place, jobs in enumerate(groups["soft-deep-r"].values()):
         runs |= {job.folder: (soft, 0.004 * (place + 1), [500 + place, 50, 10]) for job in jobs}
-    for level, jobs in part.fixed(scale, seeds).items():
+    for level, jobs in groups["fixed"].items():
         runs |= {job.folder: (0.8 + level, level, [1000, 50, 10]) for job in jobs}
-    return part, scale, seeds, runs
+    return runs
 
 
 def _later(jobs, deep_r):
@@ -57,13 +53,12 @@ def _later(jobs, deep_r):
 
 
 def test_fig1a_findings_follow_from_the_runs(tmp_path):
-    part, scale, seeds, runs = _fig1a_runs()
-    done = made_outcomes(tmp_path, runs)
-    later = part.later(scale, seeds, done)
+    runs, figure, seeds = _fig1a_runs(), fig1a.FIG1A, 2
+    later = figure.later(Scale.FITTED, seeds, made_outcomes(tmp_path, runs))
     assert len(later) == 2 * len(mnist_jobs.SOFT) * seeds
     assert (later[-1].config.method, later[-1].config.budget) == ("deep-r", 560 + len(mnist_jobs.SOFT) - 1)
     assert (later[0].config.method, later[0].config.allocation, later[0].config.budget) == ("fixed", "500,50,10", 560)
-    drawn = part.plot(scale, seeds, made_outcomes(tmp_path, {**runs, **_later(later, 0.96)}))
+    drawn = figure.plot(Scale.FITTED, seeds, made_outcomes(tmp_path, {**runs, **_later(later, 0.96)}))
     assert list(_holds(drawn).values()) == [True, True, True, True, False]
     assert (drawn.findings[0]["ours"], drawn.findings[0]["seeds"]) == ("96.30 ± 0.00 %", 10)
     against, iterations = drawn.charts
@@ -74,39 +69,42 @@ def test_fig1a_findings_follow_from_the_runs(tmp_path):
 
 
 def test_a_figure_of_one_decimal_is_reached_by_a_mean_that_rounds_to_it():
-    assert reaches(Mean(0.9615, None, 1), 0.962)
-    assert not reaches(Mean(0.9614, 0.002, 3), 0.962)
+    assert fig1a.reaches(Mean(0.9615, None, 1), 0.962)
+    assert not fig1a.reaches(Mean(0.9614, 0.002, 3), 0.962)
 
 
 def test_fig1a_says_what_does_not_hold(tmp_path):
-    part, scale, seeds, runs = _fig1a_runs(short=0.955, long=0.955, dense=0.98, soft=0.99)
-    later = part.later(scale, seeds, made_outcomes(tmp_path, runs))
-    drawn = part.plot(scale, seeds, made_outcomes(tmp_path, {**runs, **_later(later, 0.96)}))
+    runs, figure = _fig1a_runs(short=0.955, long=0.955, dense=0.98, soft=0.99), fig1a.FIG1A
+    later = figure.later(Scale.FITTED, 2, made_outcomes(tmp_path, runs))
+    drawn = figure.plot(Scale.FITTED, 2, made_outcomes(tmp_path, {**runs, **_later(later, 0.96)}))
     assert list(_holds(drawn).values())[:4] == [False] * 4
 
 
 def test_fig3_findings_and_missing_runs(tmp_path):
-    part, scale, seeds = MnistComparison(), Scale.FITTED, 1
-    groups = part.runs(scale, seeds)
+    groups = fig3.mnist_runs(Scale.FITTED, 1)
+
+    def holds(runs):
+        reading = _reading(fig3.mnist_runs, made_outcomes(tmp_path, runs), 1)
+        return list(_holds(fig3.read_mnist(reading)).values())
+
     accuracy = {"deep-r": 0.9, "soft-deep-r": 0.85, "pruning": 0.4, "l1-shrinkage": 0.3}
     runs = {
         jobs[0].folder: (accuracy[method], 0.005 * (place + 1), [500, 50, 10])
         for method, points in groups.items()
-        for place, jobs in enumerate(points)
+        for place, jobs in enumerate(points.values())
     }
-    holds = list(_holds(part.plot(scale, seeds, made_outcomes(tmp_path, runs))).values())
-    assert holds == [True, True, False]
-    runs |= {groups["pruning"][0][0].folder: (0.95, 0.005, [500, 50, 10])}
-    assert next(iter(_holds(part.plot(scale, seeds, made_outcomes(tmp_path, runs))).values())) is False
+    assert holds(runs) == [True, True, False]
+    runs |= {next(iter(groups["pruning"].values()))[0].folder: (0.95, 0.005, [500, 50, 10])}
+    assert holds(runs)[0] is False
     few = {name: value for name, value in runs.items() if name.startswith("mnist/deep-r")}
-    assert list(_holds(part.plot(scale, seeds, made_outcomes(tmp_path, few))).values()) == [None, True]
+    assert holds(few) == [None, True]
 
 
 def test_fig5_has_a_grid_of_what_was_run(tmp_path):
-    grid = grid_jobs(Scale.FITTED, 1)
+    grid = fig5.pruning_scan(Scale.FITTED, 1)
     runs = {jobs[0].folder: (0.98 - 0.3 * q, 0.5 / (1 + q), [500, 50, 10]) for (_, q), jobs in grid.items()}
     runs.pop(grid[0.0, 1.0][0].folder)
-    drawn = PruningGrid().plot(Scale.FITTED, 1, made_outcomes(tmp_path, runs))
+    drawn = fig5.FIG5.plot(Scale.FITTED, 1, made_outcomes(tmp_path, runs))
     accuracy, connectivity = drawn.charts
     assert (accuracy["columns"], accuracy["rows"]) == (list(mnist_jobs.QUALITIES), list(mnist_jobs.DECAYS))
     assert accuracy["cells"][0][1] is None
@@ -116,12 +114,11 @@ def test_fig5_has_a_grid_of_what_was_run(tmp_path):
 
 
 def test_fig6_counts_newborns_of_each_layer(tmp_path):
-    part = Rewiring()
-    runs = {job.folder: (0.96, 0.01, [500, 50, 10]) for jobs in part.runs(Scale.FITTED, 1).values() for job in jobs}
-    done = made_outcomes(tmp_path, runs)
-    births = Births.of(part.runs(Scale.FITTED, 1)["share"][0], done)
-    assert births.rates == [[1.0, 0.1, 0.01]]
-    drawn = part.plot(Scale.FITTED, 1, done)
+    jobs = fig6.FIG6.jobs(Scale.FITTED, 1)
+    done = made_outcomes(tmp_path, {job.folder: (0.96, 0.01, [500, 50, 10]) for job in jobs})
+    births = fig6.Births.of(fig6.runs(Scale.FITTED, 1)["share"][0.01][0], done)
+    assert births.rates == [[1.0], [0.1], [0.01]]
+    drawn = fig6.FIG6.plot(Scale.FITTED, 1, done)
     relative = [1 / 235_200, 0.1 / 30_000, 0.01 / 1_000]
     ratio = max(relative) / min(relative)
     assert drawn.findings[-1]["ours"] == f"differ by a factor {ratio:.2f}"
@@ -144,7 +141,7 @@ def test_runs_are_shared_between_figures():
 
 
 def test_full_repeats_the_scans_for_every_seed():
-    fitted, full = (len(FIG1A.jobs(scale, 3)) for scale in (Scale.FITTED, Scale.FULL))
+    fitted, full = (len(fig1a.FIG1A.jobs(scale, 3)) for scale in (Scale.FITTED, Scale.FULL))
     assert full - fitted == 2 * len(mnist_jobs.SOFT)
 
 
@@ -175,7 +172,7 @@ def test_every_figure_runs(name, shared, monkeypatch, loaded, stripes):
 
 def test_nothing_is_lost_without_runs(tmp_path):
     """All runs of a figure may diverge; what is left is empty, not wrong."""
-    for name in ("fig1a", "fig1b", "fig2", "fig3", "fig4", "fig5", "fig6"):
+    for name in FIGURES:
         drawn = FIGURES[name].plot(Scale.FITTED, 2, Outcomes(tmp_path, {}, {"x": "diverged"}))
         assert all(found["holds"] is None for found in drawn.findings)
 
@@ -186,26 +183,24 @@ def test_differences_are_told_without_a_sign():
 
 
 def test_fig1b_and_fig2_findings_follow_from_the_runs(tmp_path):
-    part, scale, seeds = CifarAccuracy(), Scale.FITTED, 2
+    def by_method(runs):
+        groups = runs(Scale.FITTED, 2).items()
+        return [(method, level, job.folder) for method, levels in groups for level, jobs in levels.items() for job in jobs]
+
+    def read(runs):
+        return fig1b.read(_reading(fig1b.runs, made_outcomes(tmp_path, runs), 2))
+
     accuracy = {"deep-r": 0.7, "fixed": 0.69, "dense": 0.71, "soft-deep-r": 0.6}
-    runs = {
-        job.folder: (accuracy[method], level, [100, 100, 100])
-        for method, groups in part.runs(scale, seeds).items()
-        for level, jobs in groups.items()
-        for job in jobs
-    }
-    assert list(_holds(part.plot(scale, seeds, made_outcomes(tmp_path, runs))).values()) == [None, True, True]
-    worse = {folder: (0.65, *rest) if "/deep-r" in folder else (a, *rest) for folder, (a, *rest) in runs.items()}
-    drawn = part.plot(scale, seeds, made_outcomes(tmp_path, worse))
+    runs = {folder: (accuracy[method], level, [100, 100, 100]) for method, level, folder in by_method(fig1b.runs)}
+    assert list(_holds(read(runs)).values()) == [None, True, True]
+    drawn = read({folder: (0.65, *rest) if "/deep-r" in folder else (a, *rest) for folder, (a, *rest) in runs.items()})
     assert list(_holds(drawn).values()) == [None, False, False]
     assert drawn.findings[-1]["ours"] == "4.00 ± 0.00 % worse"
-    speech = SpeechError()
     error = {"deep-r": 0.4, "fixed": 0.42, "dense": 0.41, "soft-deep-r": 0.45}
+    made_outcomes(tmp_path, {folder: (0.5, level, [1, 1, 1]) for _, level, folder in by_method(fig2.runs)})
     summaries = {
-        job.folder: {"test_error_at_best_validation": error[method], "connectivity": level}
-        for method, groups in speech.runs(scale, seeds).items()
-        for level, jobs in groups.items()
-        for job in jobs
+        folder: {"test_error_at_best_validation": error[method], "connectivity": level}
+        for method, level, folder in by_method(fig2.runs)
     }
-    found = speech.findings(scale, speech.runs(scale, seeds), Outcomes(tmp_path, summaries, {}), Mean(0.41, 0.0, 2))
+    found = fig2.read(_reading(fig2.runs, Outcomes(tmp_path, summaries, {}), 2)).findings
     assert [f["holds"] for f in found] == [None, True, False, True]

@@ -111,7 +111,7 @@ def test_names_and_resume(tmp_path):
     with pytest.raises(ConfigError, match="known are fig1a, fig1b, theory"):
         find_figures(["zzzz"], figures)
     everything = list(figures.values())
-    with pytest.raises(RunFolderError, match="holds no run of fig1a fig1b theory at this scale to go on with"):
+    with pytest.raises(RunFolderError, match="holds no run of fig1a fig1b theory at this scale to resume"):
         check_something_there(everything, Scale.FITTED, None, tmp_path)
     (tmp_path / "runs" / "made" / "good-s1.partial").mkdir(parents=True)
     check_something_there(everything, Scale.FITTED, None, tmp_path)

@@ -1,25 +1,22 @@
 """Class-shuffled training: labels of each epoch, correlations against the dense formula, going on after an interruption."""
 
-import dataclasses
 import json
 
 import numpy as np
 import pytest
 import torch
 
+from wirebound_lab.paper.job import TrainJob
 from wirebound_lab.report import read_run
-from wirebound_lab.run import models
-from wirebound_lab.run.config import make_config
+from wirebound_lab.run import models, train
+from wirebound_lab.run.config import ConfigError, make_config
 from wirebound_lab.run.interrupt import Interrupted
-from wirebound_lab.run.record import RunFolderError
-from wirebound_lab.tasks import shuffled_run
-from wirebound_lab.tasks.shuffled_run import ShuffledJob, permutation, train_shuffled
-from wirebound_lab.tasks.transfer import Snapshot, activity_correlation, weight_correlation
+from wirebound_lab.tasks.shuffled import PARTS, Snapshot, activity_correlation, permutation, weight_correlation
 
 
 @pytest.fixture
 def config():
-    return make_config({"data": "digits", "hidden": [30, 20], "connectivity": 0.3, "batch_size": 1, "epochs": 3, "lr": 0.05, "l1": 1e-5})
+    return make_config({"task": "shuffled", "data": "digits", "hidden": [30, 20], "connectivity": 0.3, "batch_size": 1, "epochs": 3, "lr": 0.05, "l1": 1e-5})
 
 
 def _records(path, kind):
@@ -36,7 +33,7 @@ def test_labels_are_permuted_anew_for_every_epoch():
 
 
 def test_correlations_are_those_of_the_whole_matrices(config):
-    first, second = (models.build_model(dataclasses.replace(config, seed=s), 64, 10) for s in (0, 1))
+    first, second = (models.build_model(config.replace(seed=s), 64, 10) for s in (0, 1))
     x = torch.rand(50, 64)
     a, b = Snapshot.of(first, x), Snapshot.of(second, x)
     for n, (mine, theirs) in enumerate(zip((first[0], first[2], first[4]), (second[0], second[2], second[4]), strict=True)):
@@ -53,10 +50,10 @@ def test_correlations_are_those_of_the_whole_matrices(config):
 
 
 def test_a_run_records_recovery_and_transfer(config, tmp_path):
-    summary = train_shuffled(config, tmp_path / "run")
+    summary = train(config, tmp_path / "run").summary
     recovery, transfer = _records(tmp_path / "run", "recovery"), _records(tmp_path / "run", "transfer")
     assert [r["epoch"] for r in transfer] == [1, 2, 3]
-    assert len(recovery) == 3 * (shuffled_run.PARTS + 1)
+    assert len(recovery) == 3 * (PARTS + 1)
     after = {r["epoch"]: r["test_accuracy"] for r in reversed(recovery)}
     end = {r["epoch"]: r["test_accuracy"] for r in recovery}
     assert after[2] < end[1] - 0.2  # a shuffle is felt
@@ -64,38 +61,31 @@ def test_a_run_records_recovery_and_transfer(config, tmp_path):
     assert (summary["budget"], summary["min_active"], summary["max_active"]) == (summary["max_active"],) * 3
     shown = read_run(tmp_path / "run")
     assert (shown.finished, shown.budget_kept, len(shown.records.epochs)) == (True, True, 3)
-    assert train_shuffled(config, tmp_path / "run") == summary
+    assert train(config, tmp_path / "run", resume=True).summary == summary
 
 
-def test_an_interrupted_run_goes_on(config, tmp_path, monkeypatch):
-    whole = train_shuffled(config, tmp_path / "whole")
-    keep, kept = shuffled_run.ShuffledRun.keep, []
+def test_a_run_that_is_interrupted_within_an_epoch_resumes(config, tmp_path):
+    whole = train(config, tmp_path / "whole").summary
+    job = TrainJob("x", config.replace(checkpoint_every=400))
 
-    def stop_after_the_second(run):
-        keep(run)
-        kept.append(run.state.epoch)
-        if len(kept) == 2:
+    def stop_within_the_second(now):
+        if now.step > 2300:  # of 1437 in an epoch
             raise Interrupted("stop", 130)
 
-    monkeypatch.setattr(shuffled_run.ShuffledRun, "keep", stop_after_the_second)
-    job = ShuffledJob("x", config)
     with pytest.raises(Interrupted):
-        job.run(tmp_path / "cut")
+        train(job.config, tmp_path / "cut", listener=stop_within_the_second)
     assert job.finished(tmp_path / "cut") is None
     assert job.begun(tmp_path / "cut")
-    monkeypatch.setattr(shuffled_run.ShuffledRun, "keep", keep)
-    with (tmp_path / "cut.partial" / "metrics.jsonl").open("a") as stream:
-        stream.write('{"kind": "recovery", "epoch": 3}\n')  # of an epoch that was running: it is run again
     again = job.run(tmp_path / "cut")
     assert {k: v for k, v in again.items() if "seconds" not in k} == {k: v for k, v in whole.items() if "seconds" not in k}
-    for kind in ("recovery", "transfer", "window", "epoch"):
+    for kind in ("recovery", "transfer", "window", "epoch", "wiring"):
         assert _records(tmp_path / "cut", kind) == _records(tmp_path / "whole", kind)
 
 
 def test_other_settings_are_refused(config, tmp_path):
-    short = dataclasses.replace(config, epochs=1)
-    train_shuffled(short, tmp_path / "run")
-    other = ShuffledJob("x", dataclasses.replace(short, seed=5))
+    short = config.replace(epochs=1)
+    train(short, tmp_path / "run")
+    other = TrainJob("x", short.replace(seed=5))
     for way in (other.run, other.finished):
-        with pytest.raises(RunFolderError, match=r"seed \(=5\) must be that of the run"):
+        with pytest.raises(ConfigError, match=r"seed \(=5\) must be that of the run"):
             way(tmp_path / "run")
