@@ -2,9 +2,9 @@
 
     python examples/char_transformer.py
 
-The text ships with Python: its own reference manual, as `help()` shows it. What one sees: the loss falls from that of
-guessing, the text written at the end begins to look like English about Python, and the number of connections never
-changes. torch's own `nn.TransformerEncoder` is sparsified as it is.
+The text is Python's own reference manual, which ships with Python for `help()`. What one sees: the loss starts at that
+of guessing and falls, the text written at the end begins to look like English about Python, and the number of
+connections never changes. torch's own `nn.TransformerEncoder` is sparsified without changes.
 """
 
 import argparse
@@ -39,7 +39,7 @@ class CharTransformer(nn.Module):
 
 
 def write(model: nn.Module, letters: str, start: str, count: int) -> str:
-    """What the model would write after ``start``."""
+    """The text that the model writes after ``start``."""
     text = torch.tensor([[letters.index(c) for c in start]])
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -50,7 +50,7 @@ def write(model: nn.Module, letters: str, start: str, count: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> tuple[float, float]:
-    """Loss of the first and of the last steps, in nats a character."""
+    """Return the loss of the first and of the last steps, in nats a character."""
     parser = argparse.ArgumentParser(description="A character-level transformer within a budget.")
     parser.add_argument("--quick", action="store_true", help="fewer steps")
     parser.add_argument("--connectivity", type=float, default=0.1)
@@ -75,8 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> tuple[float, float]:
         batch = data[starts[:, None] + torch.arange(LENGTH + 1)]
         loss = F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
         loss.backward()
-        info = rewiring.step()
-        rewiring.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
+        info = rewiring.info
         scheduler.step()
         losses.append(loss.item())
         assert info.active == info.budget

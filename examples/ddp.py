@@ -2,8 +2,8 @@
 
     torchrun --standalone --nproc-per-node 2 examples/ddp.py
 
-All ranks go through the same batches, each takes its part. With another number of processes the learning curve is the
-same, up to rounding.
+All ranks go through the same batches, and each takes its part. The learning curve does not depend on the number of
+processes, up to rounding.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--data", default="mnist")
     parser.add_argument("--connectivity", type=float, default=0.05)
     parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--batch-size", type=int, default=64, help="of all processes together")
+    parser.add_argument("--batch-size", type=int, default=64, help="total over all processes")
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--backend", default="gloo", help="gloo on processors, nccl on graphics cards")
@@ -35,21 +35,22 @@ def main() -> None:
     x, y = data.inputs("train", flatten=True), data.train_y
     model: nn.Module = nn.Sequential(nn.Linear(x.shape[1], 300), nn.ReLU(), nn.Linear(300, data.classes))
     model = wb.sparsify(model, connectivity=options.connectivity, init="sparse-fan-in", seed=options.seed)
-    ddp = wb.distributed.wrap(model)  # torch's DistributedDataParallel; the wiring itself never travels
+    ddp = wb.distributed.wrap(model)  # torch's DistributedDataParallel; the wiring itself is never sent
     optimizer = torch.optim.SGD(ddp.parameters(), lr=options.lr)
     rewiring = wb.DeepR(ddp, optimizer, l1=1e-4)
 
-    draw = torch.Generator().manual_seed(options.seed)  # the same on all ranks: they draw the same batches
+    draw = torch.Generator().manual_seed(options.seed)  # the same on all ranks, so they draw the same batches
     for step in range(1, options.steps + 1):
         batch = torch.randint(len(y), (options.batch_size,), generator=draw)
         mine = wb.distributed.part(batch)
         loss = F.cross_entropy(ddp(x[mine]), y[mine], reduction="sum") * wb.distributed.sum_weight(len(batch))
         loss.backward()
-        info = rewiring.step()
-        rewiring.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
+        info = rewiring.info
         if step % 500 == 0 and dist.get_rank() == 0:
             print(f"step {step}: {info.active} of {info.budget} connections, {info.rewired} rewired", flush=True)
-    wb.distributed.check(rewiring)  # all ranks hold the same wiring; wrap() also looks every 100 passes
+    wb.distributed.check(rewiring)  # all ranks hold the same wiring; wrap() also checks every 100 passes
 
     if dist.get_rank() == 0:
         model.eval()

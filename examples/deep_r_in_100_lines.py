@@ -1,9 +1,9 @@
-"""DEEP R in a hundred lines of NumPy, to learn from: two layers, exactly K connections each after every step.
+"""DEEP R in a hundred lines of NumPy, for learning: two layers, each with exactly K connections after every step.
 
     python examples/deep_r_in_100_lines.py
 
-What one sees: handwritten digits are learnt with a tenth of the connections, while some die and are reborn elsewhere
-in every step. Nothing here is as long as the dense matrix: each layer is three arrays of length K.
+What one sees: the network learns handwritten digits with a tenth of the connections; in every step some die, and
+newborns replace them elsewhere. No array has the size of the dense matrix: each layer is three arrays of length K.
 """
 
 import numpy as np
@@ -19,10 +19,10 @@ class SparseLayer:
         self.theta = np.abs(random.normal(size=budget)) * np.sqrt(n_out / budget)
 
     def place(self, position: np.ndarray) -> None:
-        """A position counts all possible connections, column by column; it is kept sorted."""
+        """Set the positions, which must be sorted. A position numbers all possible connections, column by column."""
         self.position = position
         self.column, self.row = position // self.n_out, position % self.n_out
-        # Every possible connection has a constant sign. A hash of its position remembers it at no cost.
+        # Every possible connection has a constant sign: a hash of its position, which needs no memory.
         self.sign = 1.0 - 2.0 * ((position * 2654435761 >> 17) & 1)
 
     def forward(self, x: np.ndarray) -> np.ndarray:
@@ -32,7 +32,7 @@ class SparseLayer:
         return y.T
 
     def backward(self, dy: np.ndarray) -> np.ndarray:
-        """The gradient to the input; that of the K weights is kept. Newborn connections (θ = 0) get theirs as well."""
+        """Return the gradient of the input and keep that of the K weights. Newborns (θ = 0) get a gradient as well."""
         arriving = dy.T[self.row]
         self.gradient = self.sign * np.einsum("kb,kb->k", arriving, self.x.T[self.column])  # ∂E/∂θ = s ∂E/∂w
         dx = np.zeros((self.n_in, len(dy)))
@@ -40,7 +40,7 @@ class SparseLayer:
         return dx.T
 
     def step(self, lr: float, l1: float, temperature: float) -> int:
-        """Algorithm 1 of the paper; how many connections were replaced."""
+        """Algorithm 1 of the paper. Returns the number of replaced connections."""
         noise = np.sqrt(2 * lr * temperature) * self.random.normal(size=self.budget)
         self.theta += -lr * self.gradient - lr * l1 + noise
         alive = self.theta >= 0  # θ < 0: the connection becomes dormant
@@ -53,7 +53,7 @@ class SparseLayer:
         return len(born)
 
     def dormant(self, active: np.ndarray, count: int) -> np.ndarray:
-        """So many of the dormant connections, uniformly, without a list of them.
+        """Draw ``count`` dormant positions uniformly, without a list of all dormant positions.
 
         With the active positions sorted, the r-th dormant one is r + #{i : active[i] - i <= r}.
         """
@@ -62,14 +62,14 @@ class SparseLayer:
 
 
 def train(epochs: int = 30, connectivity: float = 0.1, seed: int = 0) -> float:
-    """Test accuracy of the last epoch."""
+    """Return the test accuracy of the last epoch."""
     random = np.random.default_rng(seed)
     digits = load_digits()
     x, y = digits.data / 16, digits.target
     order = random.permutation(len(y))
     train_part, test_part = order[:1437], order[1437:]
     hidden = SparseLayer(64, 60, int(connectivity * 64 * 60), random)
-    output = SparseLayer(60, 10, int(connectivity * 60 * 10 * 3), random)  # small matrices deserve more
+    output = SparseLayer(60, 10, int(connectivity * 60 * 10 * 3), random)  # small matrices get a higher connectivity
     accuracy = 0.0
     for epoch in range(epochs):
         lr, replaced = 0.5 * (1 - epoch / epochs), 0

@@ -3,7 +3,7 @@
     python examples/huge_layer.py
 
 It is made on the meta device and becomes sparse before any dense weight exists. What one sees: it trains with Adam and
-rewires, the loss falls, and the bytes grow with the connections, not with the matrix.
+rewires, the loss falls, and memory grows with the connections, not with the matrix.
 """
 
 import argparse
@@ -19,7 +19,7 @@ SIZE = 1_000_000
 
 
 def main(arguments: Sequence[str] | None = None) -> list[float]:
-    """The loss of every step."""
+    """Return the loss of every step."""
     parser = argparse.ArgumentParser(description="A layer that could not exist dense.")
     parser.add_argument("--quick", action="store_true", help="fewer connections and steps")
     parser.add_argument("--budget", type=int, default=4_000_000)
@@ -30,17 +30,19 @@ def main(arguments: Sequence[str] | None = None) -> list[float]:
     with torch.device("meta"):
         plan = nn.Linear(SIZE, SIZE, bias=False)  # shapes only, no memory
     model = wb.sparsify(plan, budget=budget, init="sparse-fan-in", seed=0)
-    rewiring = wb.DeepR(model, torch.optim.Adam(model.parameters(), lr=1e-2), l1=1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    rewiring = wb.DeepR(model, optimizer, l1=1e-2)
 
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(4, SIZE, generator=draw)
     losses: list[float] = []
     for step in range(1, steps + 1):
         y = model(x)
-        loss = (y - x).square().mean()  # the task: pass the input on
+        loss = (y - x).square().mean()  # the task: reproduce the input
         loss.backward()
-        info = rewiring.step()
-        rewiring.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
+        info = rewiring.info
         losses.append(loss.item())
         print(f"step {step}: loss {loss:.5f}, {info.active:,} of {SIZE * SIZE:,} possible, {info.rewired:,} rewired")
     print(wb.ledger(model, rewiring))

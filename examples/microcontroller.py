@@ -2,8 +2,8 @@
 
     python examples/microcontroller.py
 
-What one sees: a classifier of handwritten digits with 600 connections takes about 1.4 kB of flash as 8-bit weights, and
-the compiled C code answers as the network does in torch. A C compiler (`cc`) is needed for the last part.
+What one sees: a classifier of handwritten digits with 600 connections takes about 1.4 kB of flash with 8-bit weights,
+and the compiled C code gives the same answers as the network in torch. The comparison needs a C compiler (`cc`).
 """
 
 import argparse
@@ -50,15 +50,16 @@ def train(data: datasets.Dataset, steps: int) -> nn.Module:
     for _ in range(steps):
         batch = torch.randint(len(y), (20,))
         F.cross_entropy(model(x[batch]), y[batch]).backward()
-        info = rewiring.step()
-        rewiring.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
+        info = rewiring.info
         scheduler.step()
         assert info.active == BUDGET
     return model
 
 
 def run_in_c(folder: Path, images: Tensor) -> Tensor:
-    """What the compiled header says."""
+    """Return the predictions of the compiled header."""
     (folder / "main.c").write_text(PROGRAM)
     subprocess.run(["cc", "-O2", "-std=c99", "-o", "main", "main.c", "-lm"], cwd=folder, check=True)
     text = "\n".join(" ".join(f"{pixel:.6g}" for pixel in image) for image in images.tolist())
@@ -67,7 +68,7 @@ def run_in_c(folder: Path, images: Tensor) -> Tensor:
 
 
 def main(arguments: Sequence[str] | None = None) -> tuple[float, float]:
-    """Test accuracy in torch, and of the C code (nan without a compiler)."""
+    """Return the test accuracy in torch and in C (nan without a compiler)."""
     parser = argparse.ArgumentParser(description="A network for a microcontroller.")
     parser.add_argument("--quick", action="store_true", help="fewer steps")
     options = parser.parse_args(arguments)

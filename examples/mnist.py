@@ -3,7 +3,7 @@
     python examples/mnist.py              # 10 epochs, about a minute on one core
     python examples/mnist.py --quick      # scikit-learn's small digits, seconds
 
-What one sees: about 97 % after ten epochs (a dense network reaches 98.5 %), and in every line 2,662 connections of the
+What one sees: about 97 % after ten epochs (a dense network reaches 98.5 %), and 2,662 connections in every line, of the
 266,200 possible ones.
 """
 
@@ -19,7 +19,7 @@ from wirebound_lab import data as datasets
 
 
 def main(arguments: Sequence[str] | None = None) -> float:
-    """Test accuracy of the last epoch."""
+    """Return the test accuracy of the last epoch."""
     parser = argparse.ArgumentParser(description="DEEP R on MNIST.")
     parser.add_argument("--quick", action="store_true", help="small data, few epochs")
     parser.add_argument("--connectivity", type=float, help="share of the possible connections (default: 0.01)")
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
     )
     model = wb.sparsify(model, connectivity=connectivity, init="sparse-fan-in", seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    # A high rate first, to rewire a lot, then down to nearly nothing, to settle.
+    # A high learning rate first, to rewire a lot; then it falls to nearly zero, to settle.
     per_epoch = len(y) // 20
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.epochs * per_epoch)
     rewiring = wb.DeepR(model, optimizer, l1=1e-4, newborns="share")
@@ -45,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> float:
         rewired = 0
         for batch in torch.randperm(len(y))[: per_epoch * 20].view(-1, 20):
             F.cross_entropy(model(x[batch]), y[batch]).backward()
-            info = rewiring.step()
-            rewiring.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
+            info = rewiring.info
             scheduler.step()
             rewired += info.rewired
         with torch.no_grad():

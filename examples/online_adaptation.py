@@ -1,10 +1,10 @@
-"""The task changes while training goes on, and the network rewires itself to the new one:
+"""The task changes during training, and the network rewires itself for the new one:
 
     python examples/online_adaptation.py
 
-Every few epochs the classes are dealt anew: what was a 3 is now called 7, and so on. Nothing is reset, neither weights
-nor wiring nor optimiser. What one sees: accuracy falls to chance at every change and recovers within the phase, with the
-same number of connections throughout.
+Every few epochs the class labels are shuffled: a 3 is now called 7, and so on. Weights, wiring and optimiser are not
+reset. What one sees: accuracy falls to chance at every change and recovers within the phase, with the same number of
+connections throughout.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from wirebound_lab import data as datasets
 
 
 def main(arguments: Sequence[str] | None = None) -> list[tuple[float, float]]:
-    """Accuracy right after each change, and at the end of that phase."""
+    """Return the accuracy right after each change and at the end of that phase."""
     parser = argparse.ArgumentParser(description="The task changes during training.")
     parser.add_argument("--quick", action="store_true", help="fewer phases")
     options = parser.parse_args(arguments)
@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> list[tuple[float, float]]:
     torch.manual_seed(0)
     model: nn.Module = nn.Sequential(nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 60), nn.ReLU(), nn.Linear(60, 10))
     model = wb.sparsify(model, connectivity=0.1, init="sparse-fan-in", seed=0)
-    rewiring = wb.DeepR(model, torch.optim.SGD(model.parameters(), lr=0.5), l1=1e-4, newborns="share")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    rewiring = wb.DeepR(model, optimizer, l1=1e-4, newborns="share")
 
     def accuracy(names: torch.Tensor) -> float:
         with torch.no_grad():
@@ -44,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> list[tuple[float, float]]:
         for _ in range(steps):
             batch = torch.randint(len(y), (20,))
             F.cross_entropy(model(x[batch]), names[y[batch]]).backward()
-            info = rewiring.step()
-            rewiring.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
+            info = rewiring.info
             rewired += info.rewired
             assert info.active == info.budget
         seen.append((before, accuracy(names)))

@@ -1,9 +1,9 @@
-"""A model of your own, with parts that stay dense, trained, kept, loaded and turned into ordinary torch layers:
+"""A model of your own, with parts that stay dense: trained, saved, loaded and turned into ordinary torch layers:
 
     python examples/your_own_model.py
 
-What one sees: a budget for each layer (`scope="layer"`), a head that stays dense, the bytes of every part, and that the
-dense copy computes the same.
+What one sees: a budget for each layer (`scope="layer"`), a head that stays dense, the bytes of every part, and a dense
+copy that computes the same.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from wirebound_lab import data as datasets
 
 
 class TwoEyes(nn.Module):
-    """Each half of an image goes through its own layers; a shared layer and a head put them together."""
+    """Each half of an image goes through its own layers; a shared layer and a head combine them."""
 
     def __init__(self, pixels: int, classes: int) -> None:
         super().__init__()
@@ -38,7 +38,8 @@ class TwoEyes(nn.Module):
 def make(data: datasets.Dataset) -> wb.DeepR:
     torch.manual_seed(0)
     model: nn.Module = TwoEyes(data.features, data.classes)
-    model = wb.sparsify(model, connectivity=0.05, scope="layer", exclude="head", init="sparse-fan-in", seed=0)
+    start = {"allocation": "erdos-renyi", "init": "sparse-fan-in", "seed": 0}
+    model = wb.sparsify(model, connectivity=0.05, scope="layer", exclude="head", **start)
     return wb.DeepR(model, torch.optim.AdamW(model.parameters(), lr=3e-3), l1=3e-3)
 
 
@@ -49,11 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> float:
     data = datasets.load("digits")
     x, y = data.inputs("train", flatten=True), data.train_y
     rewiring = make(data)
+    optimizer = rewiring.optimizer
     for step in range(1, (200 if options.quick else 1500) + 1):
         batch = torch.randint(len(y), (32,))
         F.cross_entropy(rewiring.model(x[batch]), y[batch]).backward()
-        info = rewiring.step()
-        rewiring.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
+        info = rewiring.info
         if step % 100 == 0:
             layers = ", ".join(f"{layer.name} {layer.active}/{layer.possible}" for layer in info.layers)
             print(f"step {step}: {layers}; {info.rewired} rewired")
@@ -69,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
         sparse, dense = again.model(test), wb.to_dense(again.model)(test)
     torch.testing.assert_close(sparse, dense, rtol=1e-4, atol=1e-4)
     accuracy = (dense.argmax(1) == data.test_y).double().mean().item()
-    print(f"test accuracy {100 * accuracy:.1f} %, from the file and from its dense copy alike")
+    print(f"test accuracy {100 * accuracy:.1f} %, the same from the file and from its dense copy")
     return accuracy
 
 

@@ -29,7 +29,7 @@ LIBRARY = {
     "export": {"checkpoint", "ledger", "methods", "nn", "ops", "wiring"},
     "integrations": {"methods", "nn"},
     "posterior": {"checkpoint", "nn"},
-    "sklearn": {"engine", "export", "methods", "nn", "ops", "optim"},
+    "sklearn": {"engine", "export", "methods", "nn", "ops", "optim", "wiring"},
 }
 # Who uses the library may use all of it; the report knows run folders and nothing else.
 PROGRAM = {
@@ -38,7 +38,7 @@ PROGRAM = {
     "data": set(),
     "theory": set(),
     "bench": {"report", "tables"},
-    "run": {"data", "tasks"},
+    "run": {"data", "tables", "tasks"},
     "tasks": {"data", "run"},
     "sweep": {"run", "tables"},
     "paper": {"data", "report", "run", "tables", "tasks", "theory"},
