@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from wirebound.engine import fused
 from wirebound.nn.activations import KERNEL_NUMBERS
 from wirebound.ops import faults, library, structs
-from wirebound.ops.native import recurrent
+from wirebound.ops.native import layers, stack
 from wirebound.ops.philox import Stream
 from wirebound.ops.rule import RuleKind
 
@@ -34,8 +33,8 @@ NUMBERS = {
     **{f"WB_{kind.name}": int(kind) for kind in RuleKind},
     **{f"WB_STREAM_{s.name}": int(s) for s in (Stream.NOISE, Stream.NEWBORN, Stream.NEWBORN_LAYER, Stream.SIGN)},
     "WB_IDENTITY": KERNEL_NUMBERS[nn.Identity], "WB_RELU": KERNEL_NUMBERS[nn.ReLU], "WB_TANH": KERNEL_NUMBERS[nn.Tanh],
-    "WB_SIGMOID": KERNEL_NUMBERS[nn.Sigmoid], "WB_LSTM": recurrent._KINDS["lstm"], "WB_GRU": recurrent._KINDS["gru"],
-    "WB_CROSS_ENTROPY": fused._CROSS_ENTROPY, "WB_MEAN_SQUARE": fused._MEAN_SQUARE, "WB_ABI_VERSION": library.ABI_VERSION,
+    "WB_SIGMOID": KERNEL_NUMBERS[nn.Sigmoid], "WB_LSTM": layers._KINDS["lstm"], "WB_GRU": layers._KINDS["gru"],
+    "WB_CROSS_ENTROPY": stack.CROSS_ENTROPY, "WB_MEAN_SQUARE": stack.MEAN_SQUARE, "WB_ABI_VERSION": library.ABI_VERSION,
 }  # fmt: skip
 
 

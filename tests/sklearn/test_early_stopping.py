@@ -12,7 +12,7 @@ from sklearn.neural_network import MLPClassifier
 
 import wirebound as wb
 from wirebound.sklearn import DeepRClassifier, DeepRRegressor
-from wirebound.sklearn.examples import Examples, held_out
+from wirebound.sklearn.checks import Examples, held_out
 from wirebound.sklearn.training import EarlyStopping
 
 

@@ -8,7 +8,7 @@ from sklearn.datasets import load_diabetes, make_classification
 from sklearn.metrics import recall_score
 
 from wirebound.sklearn import DeepRClassifier, DeepRRegressor
-from wirebound.sklearn.examples import Examples
+from wirebound.sklearn.checks import Examples
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,10 @@
 """Whole stretches of training in one native call, for plain stacks (``stack.py`` says which).
 
-The same arithmetic and the same random numbers as the module path, on the same tensors: parameters, wiring, and the
-optimiser's own state, which afterwards are what ordinary training would have left, up to rounding.
+The same arithmetic and random numbers as the module path, on the same parameters, wiring and optimiser state, which
+afterwards are what ordinary training would have left, up to rounding.
 """
 
-from __future__ import annotations
-
-import ctypes
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,17 +13,16 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from wirebound import schedule
-from wirebound.engine.fused_skip import take
-from wirebound.engine.modules import count_active, never
-from wirebound.engine.stack import StackLayer, read_stack, why_not_fused
-from wirebound.engine.window import StepWindow, mean
+from wirebound.engine import modules
+from wirebound.engine.modules import DivergedError, count_active, never
+from wirebound.engine.stack import read_stack, why_not_fused
+from wirebound.engine.window import StepWindow, join, mean
 from wirebound.methods import DeepR, Method
-from wirebound.methods.langevin import pull_and_push
+from wirebound.methods.deep_r import pull_and_push
 from wirebound.methods.method import WiringMethod
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.sparse_layer import wirings
-from wirebound.ops import library, structs
-from wirebound.ops.faults import raise_fault
+from wirebound.ops.native.stack import CROSS_ENTROPY, MEAN_SQUARE, fused_steps
 from wirebound.ops.rule import RuleKind
 from wirebound.optim.adapter import OptimizerAdapter
 from wirebound.wiring import WiringError
@@ -34,51 +31,45 @@ __all__ = ["FusedEngine", "why_not_fused"]
 
 # A stretch is one native call, in which Python sees no signal: at most so many steps, and about a second.
 _LONGEST_STEPS, _LONGEST_WORK = 1000, 1e9
-_CROSS_ENTROPY, _MEAN_SQUARE = 0, 1
+_FINE, _LOSS_NOT_FINITE, _THETA_NOT_FINITE = 0, 1, 2
+_MOMENTS = {"momentum_buffer": "moment1", "exp_avg": "moment1", "exp_avg_sq": "moment2", "max_exp_avg_sq": "moment2_max"}
 
 
 class FusedEngine:
-    """Takes steps in the native library, on one thread.
+    """Takes steps in the native library, on one thread, for what ``why_not_fused`` accepts.
 
-    Args:
-        model: a plain stack that ``why_not_fused`` accepts.
-        method: ``DeepR``, ``Fixed`` or ``Dense`` of that model.
-        x: training inputs, float32 or uint8, [examples, features]; the network sees ``scale * x``.
-        y: int64 labels for softmax cross-entropy, or float32 targets for the mean square.
+    ``x``: float32 or uint8, [examples, features], of which the network sees ``scale * x``. ``y``: int64 labels for softmax
+    cross-entropy, or float32 targets for the mean square.
     """
 
     name = "fused"
 
     def __init__(self, model: nn.Module, method: Method, x: Tensor, y: Tensor, scale: float = 1.0) -> None:
-        reason = why_not_fused(model, method)
-        if reason:
+        if reason := why_not_fused(model, method):
             raise ValueError(f"this training cannot be fused: {reason}")
         stack = read_stack(model)
         assert not isinstance(stack, str)
-        self.stack: list[StackLayer] = stack
-        self.model, self.method = model, method
+        self.stack, self.model, self.method, self.scale = stack, model, method, scale
         self.on_nan, self.skips = "stop", 0
-        self.x = x.reshape(len(x), -1).contiguous()
-        self.y = y.contiguous()
-        self.scale = scale
-        self._check_data()
+        self.x, self.y = x.reshape(len(x), -1).contiguous(), y.contiguous()
+        self._check_data(stack[0][0].in_features, stack[-1][0].out_features)
         self.wirings = wirings(model)
         # Only SGD, Adam and AdamW are accepted, for which the adapter knows the rule and makes torch's state.
         self.adapter = method.adapter if isinstance(method, DeepR) else OptimizerAdapter(method.optimizer, self.wirings)
 
-    def _check_data(self) -> None:
-        first, last = self.stack[0].linear, self.stack[-1].linear
-        if self.x.dtype not in (torch.float32, torch.uint8):
-            raise ValueError(f"the dtype of x (={self.x.dtype}) must be float32 or uint8")
-        if self.x.shape[1] != first.in_features:
-            raise ValueError(f"x has {self.x.shape[1]} features, the first layer takes {first.in_features}")
-        if len(self.x) != len(self.y):
-            raise ValueError(f"x has {len(self.x)} examples, y has {len(self.y)}")
-        if self.y.dtype == torch.int64:
-            if self.y.dim() != 1 or (len(self.y) and not 0 <= int(self.y.min()) <= int(self.y.max()) < last.out_features):
-                raise ValueError(f"labels must be one number in [0, {last.out_features}) for each example")
-        elif self.y.dtype != torch.float32 or self.y.shape[1:] != (last.out_features,):
-            raise ValueError(f"targets must be float32 of shape [examples, {last.out_features}]")
+    def _check_data(self, n_in: int, n_out: int) -> None:
+        x, y = self.x, self.y
+        if x.dtype not in (torch.float32, torch.uint8):
+            raise ValueError(f"the dtype of x (={x.dtype}) must be float32 or uint8")
+        if x.shape[1] != n_in:
+            raise ValueError(f"x has {x.shape[1]} features, the first layer takes {n_in}")
+        if len(x) != len(y):
+            raise ValueError(f"x has {len(x)} examples, y has {len(y)}")
+        if y.dtype == torch.int64:
+            if y.dim() != 1 or (len(y) and not 0 <= int(y.min()) <= int(y.max()) < n_out):
+                raise ValueError(f"labels must be one number in [0, {n_out}) for each example")
+        elif y.dtype != torch.float32 or y.shape[1:] != (n_out,):
+            raise ValueError(f"targets must be float32 of shape [examples, {n_out}]")
 
     def epoch(
         self, order: Tensor, lrs: Sequence[float], batch_size: int, window: int, start: int = 0, pause: Callable[[], bool] = never
@@ -90,152 +81,154 @@ class FusedEngine:
         """
         if len(order) and not 0 <= int(order.min()) <= int(order.max()) < len(self.x):
             raise ValueError("order must hold numbers of examples")
-        stretch = self._stretch(batch_size)
+        work = batch_size * sum(p.numel() for linear, _ in self.stack for p in linear.parameters())
+        stretch = max(1, min(_LONGEST_STEPS, int(_LONGEST_WORK // max(1, work))))
         while start < len(lrs):
             within = start % window
             stop = min(start - within + min((within // stretch + 1) * stretch, window), len(lrs))
-            yield take(self, order[start * batch_size : stop * batch_size], list(lrs[start:stop]), batch_size)
+            yield self._take(order[start * batch_size : stop * batch_size], list(lrs[start:stop]), batch_size)
             start = stop
 
-    def _stretch(self, batch_size: int) -> int:
-        work = batch_size * sum(p.numel() for layer in self.stack for p in layer.linear.parameters())
-        return max(1, min(_LONGEST_STEPS, int(_LONGEST_WORK // max(1, work))))
+    def _take(self, order: Tensor, lrs: list[float], batch_size: int) -> StepWindow:
+        """One stretch, in one native call unless a step has to be left out because it is not finite."""
+        model, method = self.model, self.method
+        keepers: tuple[Any, ...] = (method.model, method.optimizer, method)
+        parts: list[StepWindow] = []
+        at = 0
+        while at < len(lrs):
+            before = copy.deepcopy([keeper.state_dict() for keeper in keepers]) if self.on_nan == "skip" else None
+            rest = order[at * batch_size :]
+            window, status, loss = self._steps(rest, lrs[at:], batch_size)
+            taken = window.step_to - window.step_from + 1
+            if status == _THETA_NOT_FINITE:
+                where = modules.broken_parameter(model)
+                if before is None:
+                    why = "the gradient or the learning rate is too large"
+                    raise DivergedError(f"a parameter is not finite after step {method.steps}: {why}; at fault: {where}")
+                # The update has spoilt the weights: go back, and take the steps before that one again.
+                for keeper, state in zip(keepers, before, strict=True):
+                    keeper.load_state_dict(state)
+                taken -= 1
+                if taken:
+                    window, _, _ = self._steps(rest[: taken * batch_size], lrs[at : at + taken], batch_size)
+            elif status == _LOSS_NOT_FINITE:
+                failed = rest[taken * batch_size : (taken + 1) * batch_size]
+                where = modules.where_not_finite(model, self.x[failed].to(torch.float32) * self.scale)
+                if before is None:
+                    error = modules.diverged(method.steps + 1, loss, lrs[at + taken], where)
+                    error.done = window if taken else None
+                    raise error
+            if taken:
+                parts.append(window)
+                self.skips = 0
+            at += taken
+            if status != _FINE:
+                try:
+                    parts.append(modules.skip_step(self, model, method, where))
+                except DivergedError as error:
+                    error.done = join(parts) if parts else None
+                    raise
+                at += 1
+        return join(parts)
 
-    def batch(self, examples: Tensor) -> Tensor:
-        """Inputs as the network sees them."""
-        return self.x[examples].to(torch.float32) * self.scale
-
-    def steps(self, order: Tensor, lrs: list[float], batch_size: int) -> tuple[StepWindow, int, float]:
+    def _steps(self, order: Tensor, lrs: list[float], batch_size: int) -> tuple[StepWindow, int, float]:
         """Steps in one native call: (those taken, status, the loss of the step at which it stopped)."""
-        method, steps = self.method, len(lrs)
+        method, steps, optimizer = self.method, len(lrs), self.method.optimizer
         if isinstance(method, WiringMethod):
             method.may_step()
-        group = method.optimizer.param_groups[0]
+        rule = self._rule()  # before the state of new parameters is made
+        layers = [self._layer(*layer) for layer in self.stack]
+        nets = [self._wiring(i, lrs) for i in range(len(self.wirings))]
         sizes = [min(batch_size, len(order) - i * batch_size) for i in range(steps)]
         losses = torch.zeros(steps, dtype=torch.float64)
         born = torch.zeros(steps, max(1, len(method.shapes)), dtype=torch.int64)
-        # Everything that the native call points into must stay alive until it returns.
-        alive: list[Any] = [order.contiguous(), torch.tensor(lrs, dtype=torch.float64), torch.tensor(sizes)]
-        rule = self._rule(group)
-        layers = (structs.FusedLayer * len(self.stack))(*(self._layer(layer) for layer in self.stack))
-        nets = (structs.FusedWiring * len(self.wirings))(*(self._wiring(i, lrs, alive) for i in range(len(self.wirings))))
-        labels = self.y.dtype == torch.int64
-        targets = {"labels": self.y.data_ptr()} if labels else {"targets": self.y.data_ptr(), "target_stride": self.y.stride(0)}
-        run = structs.FusedRun(
-            steps=steps, first_step=method.steps + 1, rule=rule, lr=alive[1].data_ptr(), order=alive[0].data_ptr(),
-            n_layers=len(layers), layers=ctypes.addressof(layers), n_wirings=len(nets), wirings=ctypes.addressof(nets),
-            x=self.x.data_ptr(), x_stride=self.x.stride(0), x_is_bytes=self.x.dtype == torch.uint8, scale=self.scale, shift=0.0,
-            loss_kind=_CROSS_ENTROPY if labels else _MEAN_SQUARE, **targets, batch=alive[2].data_ptr(), loss=losses.data_ptr(),
-            born=born.data_ptr() if self.wirings else None, born_stride=born.shape[1],
-        )  # fmt: skip
-        status = ctypes.c_int32()
-        native = library.load()
-        assert native is not None
-        self._mark()
-        taken = native.wb_fused_steps_f32(ctypes.byref(run), ctypes.byref(status))
-        if taken < 0:
-            raise_fault(taken)
-        self._took(taken, lrs)
-        active = count_active(self.model, method)
-        if self.wirings and not status.value and active != sum(w.budget for w in self.wirings):
-            raise WiringError(f"{active} connections are active after step {method.steps}, not K")
-        newborns = born[:taken].sum(0).tolist() if self.wirings else [0] * len(method.shapes)
-        done = losses[:taken].tolist()
-        window = StepWindow(method.steps - taken + 1, method.steps, mean(done), active, active, newborns, done)
-        return window, status.value, float(losses[min(taken, steps - 1)])
-
-    def _rule(self, group: dict[str, Any]) -> structs.Rule:
-        optimizer = self.method.optimizer
-        if self.adapter.kind is RuleKind.SGD:
-            parameters = [p for g in optimizer.param_groups for p in g["params"]]
-            fresh = all(optimizer.state[p].get("momentum_buffer") is None for p in parameters)
-            own = {name: group[name] for name in ("nesterov", "maximize", "momentum", "dampening")}
-            return structs.Rule(kind=RuleKind.SGD, fresh=bool(group["momentum"]) and fresh, **own)
-        (beta1, beta2), decoupled = group["betas"], group.get("decoupled_weight_decay", isinstance(optimizer, torch.optim.AdamW))
-        own = {"beta1": beta1, "beta2": beta2, "eps": group["eps"], "maximize": group["maximize"]}
-        return structs.Rule(kind=RuleKind.ADAM, decoupled=decoupled, **own)
-
-    def _state(self, parameter: Tensor) -> dict[str, Any]:
-        """Addresses of torch's own state of a parameter, made as torch makes it if there is none."""
-        group = next(g for g in self.method.optimizer.param_groups if any(p is parameter for p in g["params"]))
-        state = self.adapter.made_state(parameter, group)
-        named = {"momentum_buffer": "moment1", "exp_avg": "moment1", "exp_avg_sq": "moment2", "max_exp_avg_sq": "moment2_max"}
-        found = {ours: state[name].data_ptr() for name, ours in named.items() if state.get(name) is not None}
-        return {"weight_decay": group["weight_decay"], **found}
-
-    def _parameter(self, parameter: Tensor | None) -> structs.Parameter:
-        if parameter is None:
-            return structs.Parameter()
-        found, state = self._state(parameter), self.method.optimizer.state[parameter]
-        step = int(state["step"]) if self.adapter.kind is RuleKind.ADAM else self.method.steps
-        return structs.Parameter(data=parameter.data_ptr(), step=step, **found)
-
-    def _layer(self, layer: StackLayer) -> structs.FusedLayer:
-        linear, sparse = layer.linear, isinstance(layer.linear, SparseLinear)
-        wiring = next((i for i, w in enumerate(self.wirings) if sparse and w is linear.wiring), -1)
-        weight = self._parameter(None if sparse else linear.weight)
-        return structs.FusedLayer(
-            n_in=linear.in_features, n_out=linear.out_features, activation=layer.activation, wiring=wiring,
-            layer_id=linear.layer_id if isinstance(linear, SparseLinear) else 0, weight=weight, bias=self._parameter(linear.bias),
-        )  # fmt: skip
-
-    def _wiring(self, number: int, lrs: list[float], alive: list[Any]) -> structs.FusedWiring:
-        wiring = self.wirings[number]
-        longs = ctypes.c_int64 * len(wiring.layers)
-        n_in, n_out = longs(*wiring.geometry.n_in), longs(*wiring.geometry.n_out)
-        alive += [n_in, n_out]
-        found = self._state(wiring.theta)
-        if isinstance(self.method, DeepR):
-            rates, stride = self._rates(number, lrs)
-            alive.append(rates)
-            found |= {"shrink": rates[0].data_ptr(), "noise_std": rates[1].data_ptr(), "drift_stride": stride}
-            found |= {"rewire_every": self.method.rewire_every, "bound": 1}
-            shares = self.method.shares[number]
-            if shares is not None:
-                c_shares = (ctypes.c_double * len(shares))(*shares)
-                alive.append(c_shares)
-                found["shares"] = ctypes.addressof(c_shares)
-            if self.adapter.born:
-                found["born"] = self.adapter.born[number].data_ptr()
-        return structs.FusedWiring(
-            budget=wiring.budget, layers=len(wiring.layers), n_in=ctypes.addressof(n_in), n_out=ctypes.addressof(n_out),
-            colptr=wiring.colptr.data_ptr(), packed_rows=wiring.packed_rows.data_ptr(), theta=wiring.theta.data_ptr(),
-            clock=self._clock(number), seed=wiring.seed, index=wiring.index, **found,
-        )  # fmt: skip
-
-    def _clock(self, number: int) -> int:
-        """How often Adam has moved the θ of a wiring."""
-        step = self.method.optimizer.state[self.wirings[number].theta].get("step")
-        return 0 if step is None else self.adapter.updates_before(number, int(step))
-
-    def _rates(self, number: int, lrs: list[float]) -> tuple[Tensor, int]:
-        """[2, steps, layers]: ηα and √(2ηT) of each step and layer; one step if they never change."""
-        method = self.method
-        assert isinstance(method, DeepR)
-        first_layer = sum(len(w.layers) for w in self.wirings[:number])
-        layers = range(first_layer, first_layer + len(self.wirings[number].layers))
-        constant = len(set(lrs)) == 1 and not any(
-            schedule.changes_with_step(rate) for i in layers for rate in (method.l1[i], method.temperature[i])
-        )
-        steps = enumerate(lrs[:1] if constant else lrs, method.steps + 1)
-        pairs = [pull_and_push(method.l1[i], method.temperature[i], step, lr) for step, lr in steps for i in layers]
-        return torch.tensor(pairs, dtype=torch.float64).t().contiguous(), 0 if constant else len(layers)
-
-    def _mark(self) -> None:
-        """Note what the native call is about to do behind torch's back: an interrupt may follow on it at once."""
-        for group in self.method.optimizer.param_groups:
-            for parameter in group["params"]:
-                increment_version(parameter)
+        run = {
+            "steps": steps, "first_step": method.steps + 1, "rule": rule, "lr": torch.tensor(lrs, dtype=torch.float64),
+            "order": order.contiguous(), "batch": torch.tensor(sizes),
+            "x": self.x, "x_stride": self.x.stride(0), "x_is_bytes": self.x.dtype == torch.uint8, "scale": self.scale,
+            "loss": losses, "born": born if nets else None, "born_stride": born.shape[1],
+        }  # fmt: skip
+        if self.y.dtype == torch.int64:
+            run |= {"loss_kind": CROSS_ENTROPY, "labels": self.y}
+        else:
+            run |= {"loss_kind": MEAN_SQUARE, "targets": self.y, "target_stride": self.y.stride(0)}
+        # The native call writes behind torch's back, and an interrupt may follow on it at once: note it before.
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            increment_version(parameter)
         for wiring in self.wirings:
             wiring.forget()
-
-    def _took(self, steps: int, lrs: list[float]) -> None:
-        """Count the steps that the native call has taken."""
-        self.method.steps += steps
-        for group in self.method.optimizer.param_groups:
+        taken, status = fused_steps(layers, nets, run)
+        method.steps += taken
+        for group in optimizer.param_groups:
             group["lr"] = lrs[-1]
-            for parameter in group["params"]:
-                state = self.method.optimizer.state[parameter]
+            for state in (optimizer.state[parameter] for parameter in group["params"]):
                 if "step" in state:
-                    state["step"] += steps
-        self.adapter.updates = [count + steps for count in self.adapter.updates]
+                    state["step"] += taken
+        self.adapter.updates = [count + taken for count in self.adapter.updates]
+        active = count_active(self.model, method)
+        if nets and not status and active != sum(w.budget for w in self.wirings):
+            raise WiringError(f"{active} connections are active after step {method.steps}, not K")
+        newborns = born[:taken].sum(0).tolist() if nets else [0] * len(method.shapes)
+        done = losses[:taken].tolist()
+        window = StepWindow(method.steps - taken + 1, method.steps, mean(done), active, active, newborns, done)
+        return window, status, float(losses[min(taken, steps - 1)])
+
+    # What ``fused_steps`` takes, by the names of csrc/wirebound.h.
+
+    def _rule(self) -> dict[str, Any]:
+        """The rule of all parameters; the learning rate comes with each step, the weight decay with each parameter."""
+        optimizer, own, group = self.method.optimizer, self.adapter.own, self.method.optimizer.param_groups[0]
+        parameters = (p for g in optimizer.param_groups for p in g["params"])
+        fresh = all(own.is_fresh(group, optimizer.state.get(p, {})) for p in parameters)
+        return {**vars(own.rule(group, 0.0, fresh)), "weight_decay": 0.0}
+
+    def _state(self, parameter: Tensor) -> dict[str, Any]:
+        """Torch's own state of a parameter, made as torch makes it if there is none."""
+        group = next(g for g in self.method.optimizer.param_groups if any(p is parameter for p in g["params"]))
+        state = self.adapter.made_state(parameter, group)
+        found = {ours: state[name] for name, ours in _MOMENTS.items() if state.get(name) is not None}
+        return {"weight_decay": group["weight_decay"], **found}
+
+    def _parameter(self, parameter: Tensor | None) -> dict[str, Any]:
+        if parameter is None:
+            return {}
+        found, state = self._state(parameter), self.method.optimizer.state[parameter]
+        step = int(state["step"]) if self.adapter.kind is RuleKind.ADAM else self.method.steps
+        return {"data": parameter, "step": step, **found}
+
+    def _layer(self, linear: SparseLinear | nn.Linear, activation: int) -> dict[str, Any]:
+        own: dict[str, Any] = {"wiring": -1}
+        if isinstance(linear, SparseLinear):
+            wiring = next(i for i, w in enumerate(self.wirings) if w is linear.wiring)
+            own = {"wiring": wiring, "layer_id": linear.layer_id}
+        else:
+            own["weight"] = self._parameter(linear.weight)
+        sizes = {"n_in": linear.in_features, "n_out": linear.out_features, "activation": activation}
+        return {**sizes, **own, "bias": self._parameter(linear.bias)}
+
+    def _wiring(self, number: int, lrs: list[float]) -> dict[str, Any]:
+        wiring = self.wirings[number]
+        found = self._state(wiring.theta)
+        updates = self.method.optimizer.state[wiring.theta].get("step")  # how often Adam has moved its θ
+        found["clock"] = 0 if updates is None else self.adapter.updates_before(number, int(updates))
+        if isinstance(self.method, DeepR):
+            shares = self.method.shares[number]
+            found |= self._rates(self.method, number, lrs) | {"rewire_every": self.method.rewire_every, "bound": 1}
+            found["shares"] = None if shares is None else torch.tensor(shares, dtype=torch.float64)
+            found["born"] = self.adapter.born[number] if self.adapter.born else None
+        return {
+            "budget": wiring.budget, "layers": len(wiring.layers), "n_in": torch.tensor(wiring.geometry.n_in),
+            "n_out": torch.tensor(wiring.geometry.n_out), "colptr": wiring.colptr, "packed_rows": wiring.packed_rows,
+            "theta": wiring.theta, "seed": wiring.seed, "index": wiring.index, **found,
+        }  # fmt: skip
+
+    def _rates(self, method: DeepR, number: int, lrs: list[float]) -> dict[str, Any]:
+        """[steps, layers]: ηα and √(2ηT) of each step and layer; one step if they never change."""
+        first_layer = sum(len(w.layers) for w in self.wirings[:number])
+        layers = range(first_layer, first_layer + len(self.wirings[number].layers))
+        rates = (rate for i in layers for rate in (method.l1[i], method.temperature[i]))
+        constant = len(set(lrs)) == 1 and not any(map(schedule.changes_with_step, rates))
+        steps = enumerate(lrs[:1] if constant else lrs, method.steps + 1)
+        pairs = [pull_and_push(method.l1[i], method.temperature[i], step, lr) for step, lr in steps for i in layers]
+        shrink, noise_std = torch.tensor(pairs, dtype=torch.float64).t().contiguous()
+        return {"shrink": shrink, "noise_std": noise_std, "drift_stride": 0 if constant else len(layers)}

@@ -1,19 +1,17 @@
-"""How the steps of a run are taken: by ordinary modules here, or fused in one native call (``fused.py``)."""
-
-from __future__ import annotations
+"""Steps by ordinary modules (fused in one native call: ``fused.py``), and where their numbers stopped being finite."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wirebound.engine.diagnose import broken_gradient, broken_parameter, where_not_finite
 from wirebound.engine.window import Skip, StepWindow, join
 from wirebound.methods import Method
-from wirebound.nn.sparse_layer import wirings
+from wirebound.nn.sparse_layer import SparseLayer, wirings
 from wirebound.ops import backend_of, philox
 from wirebound.ops.philox import Stream
 from wirebound.wiring import WiringError
@@ -42,8 +40,7 @@ class Engine(Protocol):
     """Takes the steps of an epoch and reports them in windows.
 
     ``start`` is the step of the epoch to begin with, ``window`` counts from the epoch's beginning. An engine may end a
-    window early: after any step when ``pause`` says so, or where its own stretches end. Which steps fall into which
-    call must not change a single number.
+    window early: after any step when ``pause`` says so, or where its own stretches end, without changing a number.
     """
 
     name: str
@@ -55,6 +52,55 @@ class Engine(Protocol):
     ) -> Iterator[StepWindow]: ...
 
 
+@torch.no_grad()
+def where_not_finite(model: nn.Module, *inputs: Tensor) -> str:
+    """The first place where something is not finite: the inputs, a layer's parameters, a layer's output, the loss."""
+    if not all(map(_finite, inputs)):
+        return "the inputs"
+    if broken := broken_parameter(model):
+        return broken
+    found: list[str] = []
+
+    def watch(name: str, module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor) and not _finite(output):
+            found.append(f"the output of layer {name!r}")
+
+    leaves = [(n, m) for n, m in model.named_modules() if isinstance(m, SparseLayer) or not list(m.children())]
+    handles = [module.register_forward_hook(partial(watch, name)) for name, module in leaves]
+    try:
+        model(*inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0] if found else "the loss"
+
+
+def broken_parameter(model: nn.Module) -> str:
+    """The layer whose parameters are not finite, or nothing."""
+    thetas = {id(wiring.theta) for wiring in wirings(model)}
+    for wiring in wirings(model):
+        bad = torch.nonzero(~torch.isfinite(wiring.theta.detach())).view(-1)
+        if bad.numel():
+            part = next(i for i, end in enumerate(wiring.bounds[1:]) if int(bad[0]) < end)
+            return f"the weights of layer {wiring.layers[part].name!r}"
+    for name, parameter in model.named_parameters():
+        if id(parameter) not in thetas and not _finite(parameter):
+            return f"the numbers of parameter {name!r}"
+    return ""
+
+
+def broken_gradient(model: nn.Module) -> str:
+    """The parameter whose gradient is not finite, or nothing."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and not _finite(parameter.grad):
+            return f"the gradient of {name!r}"
+    return ""
+
+
+def _finite(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
+
+
 def data_order(examples: int, seed: int, epoch: int) -> Tensor:
     """The order of the training examples in an epoch: the same for every machine and torch version."""
     keys = philox.words(seed, Stream.ORDER, epoch, examples, torch.device("cpu"))
@@ -63,15 +109,12 @@ def data_order(examples: int, seed: int, epoch: int) -> Tensor:
 
 def count_active(model: nn.Module, method: Method) -> int:
     """Connections that are active now."""
-    found = wirings(model)
-    return sum(w.active for w in found) if found else sum(method.layer_active())
+    return sum(w.active for w in wirings(model)) if wirings(model) else sum(method.layer_active())
 
 
 def diverged(step: int, loss: float, lr: float, where: str) -> DivergedError:
-    return DivergedError(
-        f"the loss (={loss}) in step {step} must be a finite number, first at fault: {where}; the weights before this "
-        f"step are kept; try a lower learning rate (now {lr:g}), or on_nan='skip'"
-    )
+    advice = f"the weights before this step are kept; try a lower learning rate (now {lr:g}), or on_nan='skip'"
+    return DivergedError(f"the loss (={loss}) in step {step} must be a finite number, first at fault: {where}; {advice}")
 
 
 def skip_step(engine: Engine, model: nn.Module, method: Method, where: str) -> StepWindow:
@@ -79,24 +122,17 @@ def skip_step(engine: Engine, model: nn.Module, method: Method, where: str) -> S
     step = method.steps + 1
     engine.skips += 1
     if engine.skips >= MOST_SKIPPED:
-        raise DivergedError(
-            f"{MOST_SKIPPED} steps in a row had to be skipped, the last is step {step}, at fault: {where}; "
-            "try a lower learning rate"
-        )
+        last = f"the last is step {step}, at fault: {where}; try a lower learning rate"
+        raise DivergedError(f"{MOST_SKIPPED} steps in a row had to be skipped, {last}")
     method.steps = step
     active = count_active(model, method)
     return StepWindow(step, step, 0.0, active, active, [0] * len(method.shapes), [], [Skip(step, where)])
 
 
 class ModuleEngine:
-    """The training loop that a user would write, step by step.
+    """The training loop that a user would write, step by step, for ``epoch`` on inputs ``x`` and what belongs to them.
 
-    Args:
-        model: the network.
-        method: how it is trained.
-        x: training inputs, [examples, ...], for ``epoch``.
-        y: what belongs to them.
-        loss: of outputs and ``y``; by default cross-entropy, or the mean square for ``y`` of real numbers.
+    The ``loss`` of outputs and ``y`` is by default cross-entropy, or the mean square for ``y`` of real numbers.
     """
 
     def __init__(
@@ -164,13 +200,9 @@ class ModuleEngine:
 
     def _gradients(self, batch: Batch) -> tuple[float, str]:
         """The loss of a batch, whose gradients are left in place, and what is not finite about it, if anything."""
-        loss = self.batch_loss(batch)
+        loss = self.loss(self.model(*batch.inputs), batch.y)
         value = loss.item()
         if not math.isfinite(value):
             return value, where_not_finite(self.model, *batch.inputs)
         loss.backward()  # type: ignore[no-untyped-call]
         return value, broken_gradient(self.model) if self.on_nan == "skip" else ""
-
-    def batch_loss(self, batch: Batch) -> Tensor:
-        """What is minimised."""
-        return self.loss(self.model(*batch.inputs), batch.y)

@@ -1,8 +1,5 @@
-"""Which models and methods the fused path can take: plain stacks, ordinary optimisers, nothing that listens in."""
+"""Which models and methods the fused path can take: plain stacks, ordinary optimisers, no hooks."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,45 +12,30 @@ from wirebound.nn.linear import SparseLinear
 from wirebound.nn.sparse_layer import wirings
 from wirebound.nn.stack import SparseSequential
 
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+Layer = tuple[SparseLinear | nn.Linear, int]  # and the kernel's number of the activation behind it
 # What must be the same in all parameter groups; lr comes from the loop, weight decay may differ.
 _SHARED = ("momentum", "dampening", "nesterov", "betas", "eps", "amsgrad", "maximize", "lr", "decoupled_weight_decay")
 
 
-@dataclass(frozen=True)
-class StackLayer:
-    """A linear layer and the activation behind it."""
-
-    linear: SparseLinear | nn.Linear
-    activation: int
-
-
-def read_stack(model: nn.Module) -> list[StackLayer] | str:
+def read_stack(model: nn.Module) -> list[Layer] | str:
     """The layers of a plain stack, or why the model is none."""
     if type(model) not in (nn.Sequential, SparseSequential):
         return f"the model is a {type(model).__name__}, not a plain nn.Sequential"
-    layers: list[StackLayer] = []
+    layers: list[Layer] = []
     for name, module in model.named_children():
-        if type(module) in (SparseLinear, nn.Linear):
-            layers.append(StackLayer(module, 0))  # type: ignore[arg-type]
+        if isinstance(module, SparseLinear | nn.Linear) and type(module) in (SparseLinear, nn.Linear):
+            layers.append((module, 0))
         elif type(module) is nn.Flatten and not layers:
             continue
-        elif type(module) in KERNEL_NUMBERS and layers and layers[-1].activation == 0:
-            layers[-1] = StackLayer(layers[-1].linear, KERNEL_NUMBERS[type(module)])
+        elif type(module) in KERNEL_NUMBERS and layers and layers[-1][1] == 0:
+            layers[-1] = (layers[-1][0], KERNEL_NUMBERS[type(module)])
         else:
             return f"module {name!r} (={type(module).__name__}) is neither a linear layer nor a known activation after one"
     if not layers:
         return "the model has no linear layer"
-    seen = {id(layer.linear) for layer in layers}
-    parts = {(id(s.wiring), s.layer_id) for s in (layer.linear for layer in layers) if isinstance(s, SparseLinear)}
-    if len(seen) != len(layers) or len(parts) != sum(isinstance(x.linear, SparseLinear) for x in layers):
-        return "two layers share their weights"
-    return layers
+    parts = {(id(s.wiring), s.layer_id) if isinstance(s, SparseLinear) else (id(s), 0) for s, _ in layers}
+    return layers if len(parts) == len(layers) else "two layers share their weights"
 
 
 def why_not_fused(model: nn.Module, method: Method) -> str:
@@ -76,10 +58,7 @@ def why_not_fused(model: nn.Module, method: Method) -> str:
         return "a parameter is frozen"
     if any(getattr(module, hooks) for module in model.modules() for hooks in _HOOKS):
         return "a module has hooks"
-    return _why_not_optimizer(method.optimizer, parameters)
-
-
-def _why_not_optimizer(optimizer: optim.Optimizer, parameters: list[nn.Parameter]) -> str:
+    optimizer = method.optimizer
     if type(optimizer) not in (optim.SGD, optim.Adam, optim.AdamW):
         return f"optimizer (={type(optimizer).__name__}) has no fused step"
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:

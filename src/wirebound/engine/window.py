@@ -1,7 +1,5 @@
 """Steps in a row, as an engine reports them and as they are recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -36,24 +34,17 @@ def mean(losses: Sequence[float]) -> float:
 def join(parts: Sequence[StepWindow]) -> StepWindow:
     """Windows in a row as one."""
     losses = [loss for part in parts for loss in part.losses]
-    return StepWindow(
-        parts[0].step_from,
-        parts[-1].step_to,
-        mean(losses),
-        min(part.active_min for part in parts),
-        max(part.active_max for part in parts),
-        [sum(column) for column in zip(*(part.newborns for part in parts), strict=True)],
-        losses,
-        [skip for part in parts for skip in part.skipped],
-    )
+    newborns = [sum(column) for column in zip(*(part.newborns for part in parts), strict=True)]
+    least, most = min(part.active_min for part in parts), max(part.active_max for part in parts)
+    skipped = [skip for part in parts for skip in part.skipped]
+    return StepWindow(parts[0].step_from, parts[-1].step_to, mean(losses), least, most, newborns, losses, skipped)
 
 
 @dataclass
 class Tally:
     """What has come in since a window or an epoch began.
 
-    Losses are added one after another, so that the sum is the same however the steps were cut into pieces: a run
-    that was interrupted in between records the same numbers as one that was not.
+    Losses are added one after another: an interrupted run, cut into other pieces, records the same numbers.
     """
 
     step_from: int = 0  # 0: nothing yet
@@ -80,6 +71,4 @@ class Tally:
         return self.loss / self.counted if self.counted else None
 
     def as_record(self) -> dict[str, Any]:
-        record = asdict(self)
-        del record["counted"]
-        return {**record, "loss": self.mean_loss}
+        return {name: value for name, value in asdict(self).items() if name != "counted"} | {"loss": self.mean_loss}

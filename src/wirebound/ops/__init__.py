@@ -1,11 +1,7 @@
 """The operations that everything stands on: one contract (``backend.py``), and backends that keep it.
 
-``reference`` is plain torch and runs on any device; ``native`` calls the C++ kernels for float32 and float64 tensors on
-the CPU. Callers ask for the backend of a tensor. Replacing given connections by given positions, which methods do once
-in many steps, is plain torch for all.
+``reference`` is plain torch and runs on any device; ``native`` calls the C++ kernels for float32 and float64 on the CPU.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +15,7 @@ from wirebound.ops.backend import Backend
 from wirebound.ops.layer_shapes import GATES, ConvWindow, Recurrence, RecurrentGradients, Stack, StackLayer, StackWiring
 from wirebound.ops.layout import Geometry, LayerIndex
 from wirebound.ops.native import NativeBackend
-from wirebound.ops.reference.rewire import draw_in_layers, draw_layers, draw_newborns, replace_
+from wirebound.ops.reference.steps import draw_in_layers, draw_layers, draw_newborns, replace_
 from wirebound.ops.rule import Counts, DriftAndNoise, Rule, RuleKind, State, StepCounts, WiringArrays, numbers
 
 __all__ = [
@@ -30,15 +26,8 @@ __all__ = [
 ]  # fmt: skip
 
 _REFERENCE = Backend()
-_registered: dict[str, Backend] = {}  # beside the reference, by name
+_registered: dict[str, Backend] = {}  # beside the reference, by name; the last is asked first
 _only: str | None = None  # the one that ``use`` asks for
-_preferred: tuple[Backend, ...] = ()  # those that are asked before the reference, in this order
-
-
-def _settle() -> None:
-    """The last to be registered comes first."""
-    global _preferred
-    _preferred = tuple(b for name, b in reversed(_registered.items()) if _only in (None, name))
 
 
 def register(backend: Backend) -> None:
@@ -46,13 +35,11 @@ def register(backend: Backend) -> None:
     if backend.name in _registered or backend.name == _REFERENCE.name:
         raise ValueError(f"the name of the backend (={backend.name!r}) is taken: unregister the other, or rename it")
     _registered[backend.name] = backend
-    _settle()
 
 
 def unregister(name: str) -> None:
     """Take a backend out again."""
     del _registered[name]
-    _settle()
 
 
 @contextmanager
@@ -62,18 +49,16 @@ def use(name: str) -> Iterator[None]:
     if name not in (known := {_REFERENCE.name, NativeBackend.name, *_registered}):
         raise ValueError(f"the backend (={name!r}) must be one of {sorted(known)}")
     before, _only = _only, name
-    _settle()
     try:
         yield
     finally:
         _only = before
-        _settle()
 
 
 def backend_of(tensor: Tensor) -> Backend:
     """Who computes with θ and activations such as this tensor."""
-    for backend in _preferred:
-        if backend.accepts(tensor):
+    for backend in reversed(_registered.values()):
+        if (_only is None or _only == backend.name) and backend.accepts(tensor):
             break
     else:
         backend = _REFERENCE
@@ -82,8 +67,8 @@ def backend_of(tensor: Tensor) -> Backend:
 
 def backend_on(device: torch.device) -> Backend:
     """Who draws random numbers and looks at indices on this device."""
-    for backend in _preferred:
-        if backend.draws_on(device):
+    for backend in reversed(_registered.values()):
+        if (_only is None or _only == backend.name) and backend.draws_on(device):
             return backend
     return _REFERENCE
 

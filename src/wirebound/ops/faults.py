@@ -1,7 +1,5 @@
 """What a kernel says when it cannot do its work (the numbers of ``csrc/wirebound.h``), as exceptions."""
 
-from __future__ import annotations
-
 from typing import NoReturn
 
 from torch import Tensor
@@ -30,10 +28,8 @@ def raise_fault(status: int) -> NoReturn:
 
 def not_finite(step: int) -> FloatingPointError:
     """What both implementations raise where a step cannot be taken; everything is then as it was before it."""
-    return FloatingPointError(
-        f"step {step} was not taken: the gradient of a connection or its θ is not finite, or would not be afterwards; "
-        "lower the learning rate, clip gradients, or leave the step out"
-    )
+    why = "the gradient of a connection or its θ is not finite, or would not be afterwards"
+    return FloatingPointError(f"step {step} was not taken: {why}; lower the learning rate, clip gradients, or skip the step")
 
 
 def require_active(theta: Tensor, bound: bool) -> None:

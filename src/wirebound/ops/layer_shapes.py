@@ -13,8 +13,6 @@ RNN, φ being tanh ("rnn_tanh") or max(0, ·) ("rnn_relu"):  h ← φ(W_ih x + W
 All sequences are [time, batch, features] tensors with any strides.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -60,11 +58,10 @@ class ConvWindow(NamedTuple):
     def margins(self, height: int, width: int) -> tuple[int, int, int, int]:
         """The padding that makes an input exactly as large as its outputs see it, in the order of ``F.pad``; negative
         where the last rows or columns are seen by no output."""
-        margins = []
-        for axis, size in ((1, width), (0, height)):
-            seen = (self.out_size(size, axis) - 1) * self.stride[axis] + self.reach(axis)
-            margins += [self.before[axis], seen - size - self.before[axis]]
-        return margins[0], margins[1], margins[2], margins[3]
+        sizes = (height, width)
+        seen = [(self.out_size(sizes[axis], axis) - 1) * self.stride[axis] + self.reach(axis) for axis in (0, 1)]
+        (top, left), (bottom, right) = self.before, (seen[axis] - sizes[axis] - self.before[axis] for axis in (0, 1))
+        return left, right, top, bottom
 
     def pad(self, x: Tensor) -> Tensor:
         """The input exactly as its outputs see it."""
@@ -103,12 +100,7 @@ class Recurrence:
         """Whether each sequence runs in each step, [steps, batch, 1]; None: all do."""
         if self.lengths is None:
             return None
-        steps = torch.arange(x.shape[0], device=x.device)
-        return (steps[:, None] < self.lengths.to(x.device)).unsqueeze(2)
-
-    def samples(self, x: Tensor) -> int:
-        """Steps of all sequences of x [time, batch, features] together."""
-        return x.shape[0] * x.shape[1] if self.lengths is None else int(self.lengths.sum())
+        return (torch.arange(x.shape[0], device=x.device)[:, None] < self.lengths.to(x.device)).unsqueeze(2)
 
 
 class Kept(NamedTuple):
@@ -160,7 +152,7 @@ class StackWiring(NamedTuple):
 
 
 class Stack(Protocol):
-    """Sparse layers that follow each other, as a backend holds them: one call forward, one backward."""
+    """Sparse layers that follow each other, as a backend holds them."""
 
     n_wirings: int
 

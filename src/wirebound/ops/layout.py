@@ -5,8 +5,6 @@ counted input-major (down the first column, then the second, ...), through all l
 position, which makes the column pointers a complete index.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from itertools import accumulate
@@ -19,10 +17,7 @@ from wirebound.ops.faults import BAD_INDEX, raise_fault
 
 
 class LayerIndex(NamedTuple):
-    """Where one layer stands in the arrays of its wiring: connections start .. end, columns first .. last.
-
-    Slices are made only when asked for: the kernels take addresses.
-    """
+    """Where one layer stands in the arrays of its wiring: connections start .. end, columns first .. last."""
 
     packed_rows: Tensor
     colptr: Tensor
@@ -40,9 +35,7 @@ class LayerIndex(NamedTuple):
         return self.colptr[self.first : self.last + 1]
 
 
-ROW_MASK = 0x7FFFFFFF
-MAX_ROWS = 1 << 31
-MAX_POSITIONS = 1 << 62
+ROW_MASK, MAX_ROWS, MAX_POSITIONS = 0x7FFFFFFF, 1 << 31, 1 << 62
 
 
 def rows_of(packed_rows: Tensor) -> Tensor:
@@ -96,26 +89,19 @@ class Geometry:
     def possible(self) -> int:
         return sum(self.sizes)
 
+    # The first column, row or position of each layer among all of them, and their number at the end.
+
     @functools.cached_property
     def column_start(self) -> tuple[int, ...]:
-        """First column of each layer among all columns, and the number of all columns at the end."""
         return tuple(accumulate(self.n_in, initial=0))
 
     @functools.cached_property
     def row_start(self) -> tuple[int, ...]:
-        """First row of each layer among all rows, and the number of all rows at the end."""
         return tuple(accumulate(self.n_out, initial=0))
 
     @functools.cached_property
     def position_start(self) -> tuple[int, ...]:
-        """First position of each layer among all positions, and the number of all positions at the end."""
         return tuple(accumulate(self.sizes, initial=0))
-
-    def column_base(self, device: torch.device) -> Tensor:
-        """The position at which each column starts, int64, one for each column of all layers."""
-        layers = zip(self.position_start, self.n_out, self.n_in, strict=False)
-        parts = [start + rows * torch.arange(columns, device=device) for start, rows, columns in layers]
-        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64, device=device)
 
     def locate(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Column (among all columns) and row of each position."""
@@ -128,4 +114,7 @@ class Geometry:
 
     def positions(self, packed_rows: Tensor, colptr: Tensor) -> Tensor:
         """The position of each connection, int64, sorted because the connections are."""
-        return for_connections(self.column_base(packed_rows.device), colptr, packed_rows.numel()) + rows_of(packed_rows)
+        device, layers = packed_rows.device, zip(self.position_start, self.n_out, self.n_in, strict=False)
+        starts = [start + rows * torch.arange(columns, device=device) for start, rows, columns in layers]
+        column_base = torch.cat(starts) if starts else torch.empty(0, dtype=torch.int64, device=device)
+        return for_connections(column_base, colptr, packed_rows.numel()) + rows_of(packed_rows)

@@ -1,10 +1,8 @@
 """Finds, loads and describes the native library; the table below is its whole interface.
 
-``load()`` gives the library or None, and ``reason()`` says why it is None. Setting ``WIREBOUND_NATIVE=0`` turns the
-library off, ``WIREBOUND_ISA=baseline`` (or ``v3``) asks for a lower instruction set than the processor has.
+``load()`` gives the library or None, and ``reason()`` says why it is None. ``WIREBOUND_NATIVE=0`` turns the library off,
+``WIREBOUND_ISA=baseline`` (or ``v3``) asks for a lower instruction set than the processor has.
 """
-
-from __future__ import annotations
 
 import ctypes
 import functools
@@ -49,23 +47,16 @@ PROTOTYPES = {
 }
 
 
-def _declare(library: ctypes.CDLL) -> None:
-    """Gives every function of the table its types; a missing one is an AttributeError."""
+def _open() -> ctypes.CDLL:
+    """The library with the types of every function of the table; a missing one is an AttributeError."""
+    library = ctypes.CDLL(str(PATH))
     for pattern, (result, arguments) in PROTOTYPES.items():
         for name in {pattern.replace("*", precision) for precision in ("f32", "f64")}:
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
-
-
-def _missed(reason: str, advice: str) -> str:
-    """Without the library everything would be slow without a word, and pip hides what the build said: say so once."""
-    warnings.warn(
-        f"the native kernels of wirebound {reason}, so plain torch operations do their work, many times slower: {advice}; "
-        "WIREBOUND_NATIVE=0 asks for plain torch, without this warning",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-    return f"{reason}: {advice}"
+    if (found := library.wb_abi_version()) != ABI_VERSION:
+        raise OSError(f"interface version (={found}) must be {ABI_VERSION}")
+    return library
 
 
 @functools.cache
@@ -73,19 +64,18 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
     """The library and an empty reason, or None and the reason."""
     if os.environ.get("WIREBOUND_NATIVE", "1") == "0":
         return None, "are turned off by WIREBOUND_NATIVE=0"
-    if not PATH.exists():
-        how = "install a C++ compiler (c++, g++ or clang++), then wirebound again with pip's --force-reinstall --no-cache-dir"
-        return None, _missed(f"were not built ({PATH.name} is missing)", how)
-    try:
-        library = ctypes.CDLL(str(PATH))
-        _declare(library)
-    except (OSError, AttributeError) as error:
-        return None, _missed(f"failed to load: {error}", "reinstall wirebound")
-    found = library.wb_abi_version()
-    if found != ABI_VERSION:
-        why = f"failed to load: interface version (={found}) must be {ABI_VERSION}"
-        return None, _missed(why, "reinstall wirebound")
-    return library, ""
+    how = "install a C++ compiler (c++, g++ or clang++), then wirebound again with pip's --force-reinstall --no-cache-dir"
+    why = f"were not built ({PATH.name} is missing): {how}"
+    if PATH.exists():
+        try:
+            return _open(), ""
+        except (OSError, AttributeError) as error:
+            why = f"failed to load: {error}: reinstall wirebound"
+    # Without it everything would be slow without a word, and pip hides what the build said: say so once.
+    slow = "until then plain torch operations do their work, many times slower"
+    asked = "WIREBOUND_NATIVE=0 asks for plain torch, without this warning"
+    warnings.warn(f"the native kernels of wirebound {why}; {slow}; {asked}", RuntimeWarning, stacklevel=2)
+    return None, why
 
 
 def load() -> ctypes.CDLL | None:

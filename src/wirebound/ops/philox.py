@@ -1,18 +1,17 @@
 """Random numbers as a function of (seed, stream, step, index): Philox4x32-10 (Salmon et al., SC 2011).
 
-Counter-based, so that a number depends on nothing but its name: every device, thread count and torch version draws
-the same, the fused path draws what the module path draws, and a checkpoint needs no generator state beside the seed
-and the step. This file is the pure-torch version; ``csrc/random.inc.cpp`` is the same in C++.
+A number depends on nothing but its name: every device, thread count, torch version and engine draws the same, and a
+checkpoint needs no generator state beside the seed and the step. ``csrc/random.inc.cpp`` is the same in C++.
 """
-
-from __future__ import annotations
 
 import math
 from enum import IntEnum
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+Word = TypeVar("Word", Tensor, int)
 MASK = 0xFFFFFFFF
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -25,17 +24,7 @@ _CHUNK_BLOCKS = 1 << 18  # bounds the scratch memory of one call
 class Stream(IntEnum):
     """What a number is drawn for. Two purposes never share a number."""
 
-    POSITIONS = 0
-    WEIGHTS = 1
-    NOISE = 2
-    NEWBORN = 3
-    NEWBORN_LAYER = 4
-    SIGN = 5
-    ORDER = 6
-    OTHER = 7
-    DROP = 8
-    NEWBORN_WEIGHT = 9
-    COLUMN_SIGN = 10
+    POSITIONS, WEIGHTS, NOISE, NEWBORN, NEWBORN_LAYER, SIGN, ORDER, OTHER, DROP, NEWBORN_WEIGHT, COLUMN_SIGN = range(11)
 
 
 def stream_of(purpose: Stream, wiring_index: int, layer: int | None = None) -> int:
@@ -43,29 +32,14 @@ def stream_of(purpose: Stream, wiring_index: int, layer: int | None = None) -> i
     return purpose | wiring_index << 8 | (0 if layer is None else (layer + 1) << 20)
 
 
-def _multiply(a: Tensor, b: int) -> tuple[Tensor, Tensor]:
-    # int64 wraps around, which leaves the 64 bits of the unsigned product; the mask undoes the sign extension.
-    product = a * b
-    return (product >> 32) & MASK, product & MASK
-
-
-def philox(c0: Tensor, c1: Tensor, c2: Tensor, c3: Tensor, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Ten rounds over int64 tensors that hold 32-bit words."""
+def philox(c0: Word, c1: Word, c2: Word, c3: Word, seed: int) -> tuple[Word, Word, Word, Word]:
+    """Ten rounds over 32-bit words, in int64 tensors or plain integers (quicker than tensors of one element)."""
     k0, k1 = seed & MASK, seed >> 32 & MASK
     for _ in range(_ROUNDS):
-        hi0, lo0 = _multiply(c0, _MULTIPLIERS[0])
-        hi1, lo1 = _multiply(c2, _MULTIPLIERS[1])
-        c0, c1, c2, c3 = hi1 ^ c1 ^ k0, lo1, hi0 ^ c3 ^ k1, lo0
-        k0, k1 = (k0 + _WEYL[0]) & MASK, (k1 + _WEYL[1]) & MASK
-    return c0, c1, c2, c3
-
-
-def philox_block(c0: int, c1: int, c2: int, c3: int, seed: int) -> tuple[int, int, int, int]:
-    """``philox`` of one counter, in plain integers: quicker than tensors of one element."""
-    k0, k1 = seed & MASK, seed >> 32 & MASK
-    for _ in range(_ROUNDS):
+        # int64 wraps around, which leaves the 64 bits of the unsigned product; the mask undoes the sign extension.
         first, second = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
-        c0, c1, c2, c3 = second >> 32 ^ c1 ^ k0, second & MASK, first >> 32 ^ c3 ^ k1, first & MASK
+        c0, c1 = (second >> 32) & MASK ^ c1 ^ k0, second & MASK
+        c2, c3 = (first >> 32) & MASK ^ c3 ^ k1, first & MASK
         k0, k1 = (k0 + _WEYL[0]) & MASK, (k1 + _WEYL[1]) & MASK
     return c0, c1, c2, c3
 
@@ -81,8 +55,7 @@ def words(seed: int, stream: int, step: int, count: int, device: torch.device, f
 def integers_below(n: int, seed: int, stream: int, step: int, count: int, device: torch.device, first: int = 0) -> Tensor:
     """``count`` integers of [0, n) from number ``first`` (even) of a stream: 63 random bits modulo n."""
     w = words(seed, stream, step, 2 * count, device, first=2 * first).view(-1, 2)
-    u63 = ((w[:, 1] << 32 | w[:, 0]) >> 1) & 0x7FFFFFFFFFFFFFFF
-    return u63 % n
+    return (((w[:, 1] << 32 | w[:, 0]) >> 1) & 0x7FFFFFFFFFFFFFFF) % n
 
 
 def normals(seed: int, stream: int, step: int, count: int, device: torch.device, first: int = 0) -> Tensor:
@@ -106,16 +79,13 @@ def normals(seed: int, stream: int, step: int, count: int, device: torch.device,
 def negative_signs(positions: Tensor, seed: int, wiring_index: int) -> Tensor:
     """Whether the constant sign of each position is -1: a hash of (seed, position), so it needs no memory."""
     same = torch.zeros_like(positions)
-    stream = same + stream_of(Stream.SIGN, wiring_index)
-    out, *_ = philox(positions & MASK, positions >> 32, same, stream, seed)
+    out, *_ = philox(positions & MASK, positions >> 32, same, same + stream_of(Stream.SIGN, wiring_index), seed)
     return (out & 1).to(torch.bool)
 
 
 def dormant_at(ranks: Tensor, active: Tensor) -> Tensor:
-    """The positions that stand at ``ranks`` among those that are not in the sorted ``active``.
-
-    The r-th dormant position is r + #{i : active[i] - i <= r}: exact at any density, without rejection or a mask.
-    """
+    """The positions that stand at ``ranks`` among those that are not in the sorted ``active``."""
+    # The r-th dormant position is r + #{i : active[i] - i <= r}: exact at any density, without rejection or a mask.
     before = active - torch.arange(active.numel(), device=active.device)
     return ranks + torch.searchsorted(before, ranks, right=True)
 
@@ -129,15 +99,13 @@ def sample_sorted(n: int, k: int, seed: int, stream: int, step: int, device: tor
     """k distinct numbers of [0, n), every subset equally likely, sorted; O(k) memory."""
     require_sample(n, k)
     if 2 * k > n:
-        others = sample_sorted(n, n - k, seed, stream, step, device)
-        return dormant_at(torch.arange(k, device=device), others)
+        return dormant_at(torch.arange(k, device=device), sample_sorted(n, n - k, seed, stream, step, device))
     if k == 0:
         return torch.empty(0, dtype=torch.int64, device=device)
     expected = -n * math.log1p(-k / n)  # draws until k distinct ones are met
     count = math.ceil(1.02 * expected + 4 * math.sqrt(expected)) + 8
     while True:
-        drawn = integers_below(n, seed, stream, step, count, device)
-        values, order = torch.sort(drawn, stable=True)
+        values, order = torch.sort(integers_below(n, seed, stream, step, count, device), stable=True)
         is_first = torch.ones_like(values, dtype=torch.bool)
         is_first[1:] = values[1:] != values[:-1]
         if int(is_first.sum()) >= k:
@@ -146,13 +114,12 @@ def sample_sorted(n: int, k: int, seed: int, stream: int, step: int, device: tor
     # The first k distinct values in the order in which they were drawn.
     new = torch.zeros_like(is_first)
     new[order[is_first]] = True
-    kept = new & (new.cumsum(0) <= k)
-    return values[kept[order]]
+    return values[(new & (new.cumsum(0) <= k))[order]]
 
 
 def uniform(seed: int, stream: int, step: int) -> float:
     """A number of [0, 1) with 53 random bits, the first of a stream: for decisions that are taken once in a step."""
-    low, high, _, _ = philox_block(0, step & MASK, step >> 32 & MASK, stream, seed)
+    low, high, _, _ = philox(0, step & MASK, step >> 32 & MASK, stream, seed)
     return ((high << 32 | low) >> 11) * 2.0**-53
 
 
@@ -162,10 +129,8 @@ def binomial(n: int, p: float, u: float) -> int:
     Values are subtracted from u in the order of their distance from the mode, which takes O(√(np)) of them and never
     a probability too small for a float.
     """
-    if n <= 0 or p <= 0:
-        return 0
-    if p >= 1:
-        return n
+    if n <= 0 or p <= 0 or p >= 1:
+        return n if n > 0 and p >= 1 else 0
     mode = min(n, math.floor((n + 1) * p))
     log_mass = math.lgamma(n + 1) - math.lgamma(mode + 1) - math.lgamma(n - mode + 1)
     mass = math.exp(log_mass + mode * math.log(p) + (n - mode) * math.log1p(-p))

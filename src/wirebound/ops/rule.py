@@ -1,7 +1,5 @@
 """What a step needs to know: the optimiser's rule as numbers, its state as tensors, the wiring as arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -15,9 +13,7 @@ from wirebound.ops.layout import Geometry
 class RuleKind(IntEnum):
     """Which rule moves θ. NONE: the optimiser has already done so."""
 
-    NONE = 0
-    SGD = 1
-    ADAM = 2
+    NONE, SGD, ADAM = range(3)
 
 
 @dataclass(frozen=True)
@@ -51,8 +47,6 @@ class State:
 
 
 NO_STATE = State()
-
-
 Carried = Sequence[tuple[Tensor, float]]  # arrays of K elements that move with their connections, and a newborn's value
 Counts = Sequence[int] | Tensor  # one for each layer, wherever the backend has them
 
@@ -71,23 +65,15 @@ class StepCounts(NamedTuple):
 
 
 class DriftAndNoise(NamedTuple):
-    """The rest of the line of Algorithm 1, for connections first .. last: − ηα + √(2ηT) ν.
-
-    Where layers have rates of their own, also their factors on the rule's lr and weight decay; connections that are
-    frozen stay as they are, their optimiser state included.
-    """
+    """The rest of the line of Algorithm 1, for connections first .. last: − ηα + √(2ηT) ν."""
 
     first: int
     last: int
     shrink: float
     noise_std: float
-    lr_factor: float = 1.0
-    decay_factor: float = 1.0
-    frozen: bool = False
-
-    @property
-    def has_rates(self) -> bool:
-        return self.frozen or self.lr_factor != 1 or self.decay_factor != 1
+    lr_factor: float = 1.0  # on the rule's lr, of layers that have rates of their own
+    decay_factor: float = 1.0  # on its weight decay
+    frozen: bool = False  # they stay as they are, their optimiser state included
 
 
 class WiringArrays(Protocol):

@@ -1,38 +1,20 @@
-"""Large pieces of memory that are used again: the system clears every new page, which for what a recurrent layer keeps
-between forward and backward takes longer than a quarter of the arithmetic.
-
-A piece comes back by itself when the last tensor on it is gone. Few are held, and no more than ``MOST`` bytes.
+"""Large pieces of memory that are used again, once the last tensor on them is gone: the system clears every new page, which
+for what a recurrent layer keeps between forward and backward takes longer than a quarter of the arithmetic.
 """
 
-from __future__ import annotations
+import weakref
 
-from typing import Any
-
-import numpy as np
 import torch
 from torch import Tensor
 
 LARGE_PAGE = 2 << 20  # bytes; smaller pieces are left to torch
-MOST = 256 << 20
+MOST = 256 << 20  # bytes that are held
 _spare: dict[int, Tensor] = {}  # by address: whoever pops a piece has it alone, also beside other Python threads
 
 
-class _Loan:
-    """A piece that is in use; numpy holds this object for as long as a tensor needs the memory."""
-
-    def __init__(self, memory: Tensor) -> None:
-        self.memory = memory
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        # From the start of a large page on (csrc/scratch.h, prefer_large_pages).
-        start = -self.memory.data_ptr() % LARGE_PAGE
-        size = self.memory.numel() - LARGE_PAGE
-        return {"data": (self.memory.data_ptr() + start, False), "shape": (size,), "typestr": "|u1", "version": 3}
-
-    def __del__(self) -> None:
-        if held() + self.memory.numel() <= MOST:
-            _spare[self.memory.data_ptr()] = self.memory
+def _give_back(piece: Tensor) -> None:
+    if held() + piece.numel() <= MOST:
+        _spare[piece.data_ptr()] = piece
 
 
 def held() -> int:
@@ -51,4 +33,7 @@ def take(like: Tensor, count: int) -> Tensor:
     else:
         _spare.clear()  # of other sizes: whoever needed them has probably moved on
         piece = torch.empty(-wanted % LARGE_PAGE + wanted + LARGE_PAGE, dtype=torch.uint8, device="cpu")
-    return torch.from_numpy(np.asarray(_Loan(piece)))[:wanted].view(like.dtype)
+    start = -piece.data_ptr() % LARGE_PAGE  # from the start of a large page on (csrc/scratch.h, prefer_large_pages)
+    memory = piece.numpy()[start : start + piece.numel() - LARGE_PAGE]  # torch holds it for as long as a tensor needs it
+    weakref.finalize(memory, _give_back, piece).atexit = False
+    return torch.from_numpy(memory)[:wanted].view(like.dtype)

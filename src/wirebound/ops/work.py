@@ -1,23 +1,19 @@
-"""What the kernels did, for those who count: ``FlopCounterMode`` sees torch operators only, and they are none.
-
-While there are ``watchers`` of the operators that run, each kernel call also runs one that does nothing and says how
-many multiply-adds the kernel did; its flop formula is twice that.
+"""What the kernels did, for ``FlopCounterMode``, which sees torch operators only: while there are ``watchers``, each kernel
+call also runs an operator that does nothing and says how many multiply-adds the kernel did.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _len_torch_dispatch_stack
+from torch._C import _len_torch_dispatch_stack as watchers
 from torch.utils.flop_counter import register_flop_formula
 
 from wirebound.ops.backend import Backend
 from wirebound.ops.layer_shapes import ConvWindow, Recurrence
 
-watchers = _len_torch_dispatch_stack
+__all__ = ["Counted", "watchers"]
 
 _library = torch.library.Library("wirebound", "DEF")
 _library.define("multiply_add(Tensor x, int count) -> ()")
@@ -29,22 +25,23 @@ def _flops(x_shape: Any, count: int, **kwargs: Any) -> int:
     return 2 * count
 
 
-def _conv_outputs(x: Tensor, window: ConvWindow) -> int:
-    return x.shape[0] * window.out_size(x.shape[2], 0) * window.out_size(x.shape[3], 1)
+def _conv(x: Tensor, theta: Tensor, window: ConvWindow, passes: int) -> tuple[Tensor, int]:
+    return x, x.shape[0] * window.out_size(x.shape[2], 0) * window.out_size(x.shape[3], 1) * theta.numel() * passes
 
 
-def _of_backward(cell: Recurrence, x: Tensor, need_dx: bool) -> int:
-    return cell.samples(x) * ((1 + need_dx) * cell.theta_ih.numel() + 2 * cell.theta_hh.numel())
+def _recurrent(cell: Recurrence, x: Tensor, passes_ih: int, passes_hh: int) -> tuple[Tensor, int]:
+    samples = x.shape[0] * x.shape[1] if cell.lengths is None else int(cell.lengths.sum())
+    return x, samples * (passes_ih * cell.theta_ih.numel() + passes_hh * cell.theta_hh.numel())
 
 
 # An input of the kernel and its multiply-adds, from the arguments of each method of a backend that works on layers.
 _WORK: dict[str, Callable[..., tuple[Tensor, int]]] = {
     "linear_forward": lambda x, theta, *rest: (x, x.shape[0] * theta.numel()),
     "linear_backward": lambda x, dy, theta, index, *need: (x, x.shape[0] * theta.numel() * sum(need)),
-    "conv2d_forward": lambda x, theta, index, window, bias: (x, _conv_outputs(x, window) * theta.numel()),
-    "conv2d_backward": lambda x, dy, theta, index, window, *need: (x, _conv_outputs(x, window) * theta.numel() * sum(need)),
-    "recurrent_forward": lambda cell, x, *rest: (x, cell.samples(x) * (cell.theta_ih.numel() + cell.theta_hh.numel())),
-    "recurrent_backward": lambda cell, x, *rest: (x, _of_backward(cell, x, need_dx=rest[-2])),
+    "conv2d_forward": lambda x, theta, index, window, bias: _conv(x, theta, window, 1),
+    "conv2d_backward": lambda x, dy, theta, index, window, *need: _conv(x, theta, window, sum(need)),
+    "recurrent_forward": lambda cell, x, *rest: _recurrent(cell, x, 1, 1),
+    "recurrent_backward": lambda cell, x, *rest: _recurrent(cell, x, 1 + rest[-2], 2),
 }
 
 

@@ -9,7 +9,6 @@ try:
 except ImportError as error:
     raise ImportError("wirebound.sklearn needs scikit-learn: pip install 'wirebound[sklearn]'") from error
 
-from wirebound.sklearn.classifier import DeepRClassifier
-from wirebound.sklearn.regressor import DeepRRegressor
+from wirebound.sklearn.estimators import DeepRClassifier, DeepRRegressor
 
 __all__ = ["DeepRClassifier", "DeepRRegressor"]

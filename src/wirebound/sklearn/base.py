@@ -1,10 +1,8 @@
 """What classifier and regressor share: parameters, scaling, training, and what the trained network says."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,15 +13,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from wirebound.export.network import Layer, Network, read_network
+from wirebound.export.network import Network, read_network
 from wirebound.methods import METHODS, RunLength
 from wirebound.nn.perceptron import draw_weights, perceptron
 from wirebound.nn.sparse_layer import wirings
 from wirebound.nn.sparsify import sparsify
 from wirebound.optim.named import make_optimizer
-from wirebound.sklearn.examples import Examples, held_out, validate
-from wirebound.sklearn.parameters import default_epochs, read_parameters
+from wirebound.sklearn.checks import Examples, held_out, read_parameters, validate
 from wirebound.sklearn.training import EarlyStopping, Loss, choose_engine, epoch_losses
+
+STEPS, EPOCHS = 1500, (5, 200)  # of a fit whose number of epochs is not given: about so many steps, between these
 
 
 @dataclass(eq=False, repr=False)
@@ -42,16 +41,14 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
     batch_size : examples in a step, or all if there are fewer; ``None`` takes 32.
     optimizer, learning_rate, schedule, final_lr, momentum, weight_decay : as in ``wirebound train``; the learning rate
         falls from ``learning_rate`` to ``final_lr`` times that.
-    l1, temperature, rewire_every, newborns : of the method, where it has them. Two defaults differ from the method's:
-        with Adam ``l1`` is the share of a step by which every connection is pulled towards 0, and small tables need no
-        noise. ``temperature=None`` takes the method's own noise.
+    l1, temperature, rewire_every, newborns : of the method, where it has them. With Adam ``l1`` is the share of a step
+        by which every connection is pulled towards 0; ``temperature=None`` takes the method's own noise.
     scope, allocation : one budget for the network or for each layer, and how it is shared out at the start. By default
-        each layer keeps an equal part, a small one at most all its connections: in a wide table nearly all positions
-        are in the first layer, and a budget shared out by size would leave the last one empty.
+        each layer keeps an equal part: shared out by size, the last layer of a wide table would be left empty.
     activation, bias, init : of the network.
     standardize : scale inputs to mean 0 and variance 1 by the training data; targets of a regression always are.
-    early_stopping : hold out some rows, end training when the score on them no longer rises, and keep the network that
-        had the best; ``epochs`` is the most that there will be, and the learning rate falls as if all came.
+    early_stopping : hold out some rows, end training when the score on them no longer rises, and keep the best network;
+        ``epochs`` is the most that there will be, and the learning rate falls as if all came.
     validation_fraction : share of the rows that is held out, of each class alike.
     n_iter_no_change, tol : end after more than so many epochs in which the score did not rise by ``tol``.
     class_weight : of the classifier: None, ``"balanced"`` (classes count the same, however many rows they have), or a
@@ -110,7 +107,6 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
         self._learn(examples, settings["epochs"], False, held)
 
     def _fit_more(self, examples: Examples, outputs: int) -> None:
-        """One pass over these examples with a constant learning rate, by the network there is or a new one."""
         if self.early_stopping:
             raise ValueError("partial_fit does not support early_stopping=True")
         if not self.__sklearn_is_fitted__():
@@ -125,8 +121,9 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
         """A new network and its method."""
         self.__dict__.pop("_network", None)  # a fit that is broken off leaves an estimator that is not fitted
         self.scaler_ = StandardScaler() if self.standardize else None
-        settings["batch_size"] = settings["batch_size"] or 32
-        settings["epochs"] = settings["epochs"] or default_epochs(len(examples), settings["batch_size"])
+        settings["batch_size"] = batch_size = settings["batch_size"] or 32
+        epochs = min(max(round(STEPS / -(-len(examples) // batch_size)), EPOCHS[0]), EPOCHS[1])
+        settings["epochs"] = settings["epochs"] or epochs
         method = METHODS[settings["method"]]
         model = perceptron(settings["sizes"], settings["activation"], settings["bias"], "meta")
         if method.plain:
@@ -136,35 +133,32 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
             self.model_ = sparsify(model, **{name: settings[name] for name in names})
         rates = (settings[name] for name in ("learning_rate", "momentum", "weight_decay"))
         optimizer = make_optimizer(settings["optimizer"], self.model_.parameters(), *rates)
-        length = RunLength(-(-len(examples) // min(settings["batch_size"], len(examples))), settings["epochs"])
+        length = RunLength(-(-len(examples) // min(batch_size, len(examples))), settings["epochs"])
         self._method, self._settings = method.from_settings(self.model_, optimizer, settings, length), settings
         found = wirings(self.model_)
         self.budget_ = sum(w.budget for w in found) if found else sum(shape.possible for shape in self._method.shapes)
-        self.n_iter_ = 0
-        self.loss_curve_: list[float] = []
+        self.n_iter_, self.loss_curve_ = 0, list[float]()
         self.validation_scores_: list[float] | None = None
         self.best_validation_score_: float | None = None
 
     def _learn(self, examples: Examples, epochs: int, constant: bool, held: Examples | None = None) -> None:
-        """Train for so many epochs, with the learning rate of the schedule or the first one throughout."""
-        new = self.n_iter_ == 0
         if self.scaler_ is not None:  # the scaling is made of these rows and of those before
             self.scaler_.partial_fit(examples.X, sample_weight=examples.sample_weight)
         x, weights = as_tensor(self._scaled(examples.X)), examples.loss_weights()
-        parts = (x, self._targets(examples, new=new), None if weights is None else as_tensor(weights))
-        engine = choose_engine(self._settings["engine"], self.model_, self._method, self._loss, *parts)
+        loss, y = self._loss_and_targets(examples, new=self.n_iter_ == 0)
+        parts = (loss, x, y, None if weights is None else as_tensor(weights))
+        engine = choose_engine(self._settings["engine"], self.model_, self._method, *parts)
         stopping = None
         if held is not None:
             held_x = self._scaled(held.X)
-            stopping = EarlyStopping(
-                self._method,
-                lambda: self._score_outputs(read_network(self.model_).forward(held_x, np.float64), held),
-                self.n_iter_no_change,
-                self.tol,
-            )
-        for loss in epoch_losses(engine, self._settings, self._method.steps, len(x), epochs, constant):
+
+            def score() -> float:
+                return self._score_outputs(read_network(self.model_).forward(held_x, np.float64), held)
+
+            stopping = EarlyStopping(self._method, score, self.n_iter_no_change, self.tol)
+        for epoch_loss in epoch_losses(engine, self._settings, self._method.steps, len(x), epochs, constant):
             self.n_iter_ += 1
-            self.loss_curve_.append(loss)
+            self.loss_curve_.append(epoch_loss)
             if stopping is not None and stopping.after_epoch():
                 break
         if stopping is not None:
@@ -174,14 +168,9 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
         self.n_steps_ = self._method.steps
         self._network = read_network(self.model_)
 
-    @property
     @abstractmethod
-    def _loss(self) -> Loss:
-        """What is minimised."""
-
-    @abstractmethod
-    def _targets(self, examples: Examples, *, new: bool) -> Tensor:
-        """The targets as the network learns them; ``new`` says that they are the first."""
+    def _loss_and_targets(self, examples: Examples, *, new: bool) -> tuple[Loss, Tensor]:
+        """What is minimised, and the targets as the network learns them; ``new`` says that they are the first."""
 
     @abstractmethod
     def _score_outputs(self, outputs: np.ndarray, examples: Examples) -> float:
@@ -201,16 +190,12 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> np.ndarray:
-        """For each standardised input, the sum over its paths to outputs of the product of |weights|; they sum to 1.
-
-        An input without a connection has exactly 0, and so has one whose paths all end in units without an output.
-        """
+        """For each standardised input, the sum over its paths to outputs of the product of |weights|; they sum to 1."""
         check_is_fitted(self)
         strength = np.ones(self._network.sizes[-1])
         for layer in reversed(self._network.weighted):
             strength = abs(layer.matrix().astype(np.float64)).T @ strength
-        total = strength.sum()
-        return strength / total if total > 0 else strength
+        return strength / (strength.sum() or 1.0)
 
     def to_network(self) -> Network:
         """The network with the scaling of inputs and targets folded into its weights, for ``wirebound.export``.
@@ -224,18 +209,8 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
         first = network.weighted[0]
         weights = first.weights / scaler.scale_[first.columns]
         shift = np.bincount(first.rows, weights * scaler.mean_[first.columns], first.n_out)
-        bias = (0 if first.bias is None else first.bias) - shift
-        return Network((with_weights(first, weights, bias), *network.layers[1:]))
-
-
-def documented(first: str) -> str:
-    """The docstring of a subclass: another first line, the same parameters."""
-    return f"{first}\n{(DeepREstimator.__doc__ or '').partition(chr(10))[2]}"
-
-
-def with_weights(layer: Layer, weights: np.ndarray, bias: np.ndarray) -> Layer:
-    parts = (weights.astype(np.float32), np.asarray(bias, dtype=np.float32))
-    return Layer(layer.name, layer.n_out, layer.n_in, layer.rows, layer.columns, *parts, layer.activation)
+        bias = np.asarray((0 if first.bias is None else first.bias) - shift, dtype=np.float32)
+        return Network((replace(first, weights=weights.astype(np.float32), bias=bias), *network.layers[1:]))
 
 
 def as_tensor(x: np.ndarray) -> Tensor:

@@ -1,7 +1,5 @@
 """How an estimator trains: the engine that fits its loss, the epochs that it takes, and when to stop early."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Iterator
@@ -12,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wirebound.engine.fused import FusedEngine, why_not_fused
-from wirebound.engine.modules import Batch, Engine, ModuleEngine
+from wirebound.engine.modules import Engine, ModuleEngine
 from wirebound.methods import Method
 from wirebound.ops import philox
 from wirebound.ops.philox import Stream
@@ -21,51 +19,36 @@ from wirebound.optim.named import SCHEDULES
 Loss = Callable[..., Tensor]  # of outputs and targets; knows reduction="none"
 
 
-class WeightedEngine(ModuleEngine):
-    """Steps of ordinary modules on the mean of weight · loss, which the fused steps do not know.
-
-    Weights have mean 1 over all the data. A batch is divided by its size, not by the weights that happen to be in it:
-    its gradient is on average that of the weighted mean loss. ``weights`` are [examples] or [examples, outputs].
-    """
-
-    def __init__(
-        self, model: nn.Module, method: Method, loss: Loss, x: Tensor, y: Tensor, weights: Tensor | None
-    ) -> None:
-        super().__init__(model, method, x, y)
-        self.loss = loss
-        self.weights = weights if weights is None or weights.dim() == y.dim() else weights.unsqueeze(1)
-
-    def gather(self, chosen: Tensor) -> Batch:
-        self.chosen = chosen
-        return super().gather(chosen)
-
-    def batch_loss(self, batch: Batch) -> Tensor:
-        each = self.loss(self.model(*batch.inputs), batch.y, reduction="none")
-        return (each if self.weights is None else each * self.weights[self.chosen]).mean()
-
-
 def choose_engine(
     wanted: str, model: nn.Module, method: Method, loss: Loss, x: Tensor, y: Tensor, weights: Tensor | None
 ) -> Engine:
-    """The fused path where it can do this and ``wanted`` is not ``"module"``."""
-    special = "rows or classes are weighted" if weights is not None else ""
-    if not special and loss is F.binary_cross_entropy_with_logits:
-        special = "y has several labels"
+    """The fused path where it can do this and ``wanted`` is not ``"module"``; ``weights`` are [examples(, outputs)].
+
+    Weights have mean 1 over all the data. A batch is divided by its size, not by the weights that happen to be in it:
+    its gradient is on average that of the weighted mean loss.
+    """
+    several = "y has several labels" if loss is F.binary_cross_entropy_with_logits else ""
+    special = several if weights is None else "rows or classes are weighted"
     reason = special or why_not_fused(model, method)
     if wanted == "fused" and reason:
         raise ValueError(f"engine (='fused') cannot run this: {reason}")
-    if special:
-        return WeightedEngine(model, method, loss, x, y, weights)
-    return ModuleEngine(model, method, x, y) if wanted == "module" or reason else FusedEngine(model, method, x, y)
+    if not special:
+        return ModuleEngine(model, method, x, y) if wanted == "module" or reason else FusedEngine(model, method, x, y)
+    factors = weights if weights is None or weights.dim() == y.dim() else weights.unsqueeze(1)
+
+    def weighted(outputs: Tensor, rows: Tensor) -> Tensor:
+        each = loss(outputs, y[rows], reduction="none")
+        return (each if factors is None else each * factors[rows]).mean()
+
+    return ModuleEngine(model, method, x, torch.arange(len(y)), weighted)
 
 
 def epoch_losses(
     engine: Engine, settings: dict[str, Any], steps: int, examples: int, epochs: int, constant: bool
 ) -> Iterator[float]:
-    """Train epoch by epoch, and give the mean loss of each.
+    """Train epoch by epoch, and give the mean loss of each; ``steps`` were taken before.
 
-    ``steps`` were taken before, which the order of the examples goes by. The learning rate is that of the schedule over
-    all ``epochs``, or the first one throughout.
+    The learning rate is that of the schedule over all ``epochs``, or a ``constant``: the first one throughout.
     """
     batch = min(settings["batch_size"], examples)
     per_epoch = -(-examples // batch)
@@ -87,19 +70,17 @@ def _orders(examples: int, epochs: int, seed: int, step: int) -> Iterator[Tensor
 
 
 class EarlyStopping:
-    """Keeps what training had when its score was best, and says when to give up, as ``MLPClassifier`` does.
+    """Keeps model, optimiser state and method state as they were at the best score, as ``MLPClassifier`` does.
 
-    Wiring, θ, biases, the optimiser's state and the method's are kept and put back together: a θ without its wiring is
-    worth nothing, and training can be continued from there. ``score`` gives the validation score of the model as it is
-    now; training ends after more than ``patience`` epochs without one that is better by ``tol``.
+    ``score`` gives the validation score of the model as it is now; training ends after more than ``patience`` epochs
+    without one that is better by ``tol``.
     """
 
     def __init__(self, method: Method, score: Callable[[], float], patience: int, tol: float) -> None:
         self.score, self.patience, self.tol = score, patience, tol
         self.parts: tuple[Any, ...] = (method.model, method.optimizer, method)
         self.scores: list[float] = []
-        self.best = -math.inf
-        self.without_gain = 0
+        self.best, self.without_gain = -math.inf, 0
         self._states: list[Any] = []
 
     def after_epoch(self) -> bool:

@@ -1,7 +1,5 @@
 """All ops by the C++ kernels, for float32 and float64 on the CPU. ``csrc/wirebound.h`` says what each does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -12,8 +10,7 @@ from wirebound.ops.faults import raise_fault
 from wirebound.ops.layer_shapes import Stack, StackLayer, StackWiring
 from wirebound.ops.layout import Geometry
 from wirebound.ops.native.calls import KERNELS, PRECISIONS, c_shapes, functions
-from wirebound.ops.native.conv import NativeConv
-from wirebound.ops.native.recurrent import NativeRecurrent
+from wirebound.ops.native.layers import NativeLayers
 from wirebound.ops.native.stack import NativeStack
 from wirebound.ops.native.steps import NativeSteps
 from wirebound.ops.philox import Stream, require_sample, stream_of
@@ -21,7 +18,7 @@ from wirebound.ops.philox import Stream, require_sample, stream_of
 _ALL_FINITE = functions("wb_all_finite")
 
 
-class NativeBackend(NativeConv, NativeRecurrent, NativeSteps, Backend):
+class NativeBackend(NativeLayers, NativeSteps, Backend):
     name = "native"
     has_stack = has_fused_steps = True
 
@@ -34,18 +31,21 @@ class NativeBackend(NativeConv, NativeRecurrent, NativeSteps, Backend):
     def stack(self, wirings: Sequence[StackWiring], layers: Sequence[StackLayer]) -> Stack:
         return NativeStack(wirings, layers)
 
-    def normals(self, seed: int, stream: int, step: int, count: int, device: torch.device) -> Tensor:
+    @staticmethod
+    def normals(seed: int, stream: int, step: int, count: int, device: torch.device, first: int = 0) -> Tensor:
         out = torch.empty(count, dtype=torch.float32, device="cpu")
-        KERNELS.wb_normals(seed, stream, step, 0, count, out.data_ptr())
+        KERNELS.wb_normals(seed, stream, step, first, count, out.data_ptr())
         return out
 
-    def negative_signs(self, positions: Tensor, seed: int, wiring_index: int) -> Tensor:
+    @staticmethod
+    def negative_signs(positions: Tensor, seed: int, wiring_index: int) -> Tensor:
         signs = torch.empty(positions.numel(), dtype=torch.int8, device="cpu")
         positions, stream = positions.contiguous(), stream_of(Stream.SIGN, wiring_index)
         KERNELS.wb_signs(seed, stream, positions.data_ptr(), positions.numel(), signs.data_ptr())
         return signs < 0
 
-    def sample_sorted(self, n: int, k: int, seed: int, stream: int, step: int, device: torch.device) -> Tensor:
+    @staticmethod
+    def sample_sorted(n: int, k: int, seed: int, stream: int, step: int, device: torch.device) -> Tensor:
         require_sample(n, k)
         out = torch.empty(k, dtype=torch.int64, device="cpu")
         if status := KERNELS.wb_sample_sorted(n, k, seed, stream, step, out.data_ptr()):
@@ -57,7 +57,6 @@ class NativeBackend(NativeConv, NativeRecurrent, NativeSteps, Backend):
         return bool(_ALL_FINITE[values.dtype](values.data_ptr(), values.numel()))
 
     def index_is_good(self, geometry: Geometry, budget: int, packed_rows: Tensor, colptr: Tensor) -> bool | None:
-        _, n_in, n_out = c_shapes(geometry)
         packed_rows, colptr = packed_rows.contiguous(), colptr.contiguous()
-        arrays = (n_in, n_out, colptr.data_ptr(), packed_rows.data_ptr())
+        arrays = (*c_shapes(geometry)[1:], colptr.data_ptr(), packed_rows.data_ptr())
         return bool(KERNELS.wb_wiring_is_good(budget, geometry.layers, *arrays))

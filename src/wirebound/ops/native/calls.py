@@ -1,7 +1,5 @@
 """What every call of a kernel needs: the functions of both precisions, addresses, and what must be true of arrays."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from typing import Any
@@ -11,7 +9,7 @@ from torch import Tensor
 
 from wirebound.ops import library
 from wirebound.ops.faults import WiringError
-from wirebound.ops.layout import Geometry
+from wirebound.ops.layout import Geometry, LayerIndex
 
 PRECISIONS = {torch.float32: "f32", torch.float64: "f64"}
 KERNELS: Any = library.load()
@@ -26,9 +24,12 @@ def address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def require_length(theta: Tensor, connections: int) -> None:
-    if theta.numel() != connections:
-        raise WiringError(f"θ of a layer has {theta.numel()} elements, its wiring {connections} connections")
+def layer_addresses(theta: Tensor, index: LayerIndex) -> tuple[int, int, int, int]:
+    """Connections of a layer, and where its column pointers, rows and θ are."""
+    packed_rows, colptr, start, end, first, _, _ = index
+    if theta.numel() != end - start:
+        raise WiringError(f"θ of a layer has {theta.numel()} elements, its wiring {end - start} connections")
+    return end - start, colptr.data_ptr() + 8 * first, packed_rows.data_ptr() + 4 * start, theta.data_ptr()
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,6 +1,4 @@
-"""Sparse layers that follow each other, forward and backward in one native call each; float32 on the CPU."""
-
-from __future__ import annotations
+"""Layers that follow each other in one native call, float32 on the CPU: forward, backward, or many steps of training."""
 
 import ctypes
 from collections.abc import Sequence
@@ -16,6 +14,7 @@ from wirebound.ops.native.calls import KERNELS, address
 
 _FORWARD: Any = getattr(KERNELS, "wb_stack_forward_f32", None)
 _BACKWARD: Any = getattr(KERNELS, "wb_stack_backward_f32", None)
+CROSS_ENTROPY, MEAN_SQUARE = 0, 1
 _MOST_SAMPLES = 32  # of a panel, csrc/fused_layer.inc.cpp
 
 
@@ -38,16 +37,13 @@ class NativeStack:
         self._at = ctypes.addressof(self._array)
         # Which of the gradients belongs to each layer's θ, then to each layer's bias; the last stands for none.
         numbers = iter(range(len(wirings), len(wirings) + len(self.biases)))
-        none = len(wirings) + len(self.biases)
-        self._gradients = [layer.wiring for layer in layers]
-        self._gradients += [none if layer.bias is None else next(numbers) for layer in layers]
+        biases = [-1 if layer.bias is None else next(numbers) for layer in layers]
+        self._gradients = [*(layer.wiring for layer in layers), *biases]
         self._pointers = ctypes.c_void_p * (2 * len(layers))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if not x.is_contiguous():
-            x = x.contiguous()
-        batch, n_in = x.shape
-        n_out = self.n_out
+        x = x.contiguous()
+        (batch, n_in), n_out = x.shape, self.n_out
         panels = (batch + _MOST_SAMPLES - 1) // _MOST_SAMPLES or 1
         lanes = (batch + 8 * panels - 1) // (8 * panels) * 8 * panels  # every panel has a multiple of 8 samples
         y = x.new_empty(batch, n_out)
@@ -58,16 +54,12 @@ class NativeStack:
         return y, kept
 
     def backward(self, x: Tensor, kept: Tensor, dy: Tensor, need_dx: bool) -> tuple[Tensor | None, list[Tensor]]:
-        if not x.is_contiguous():
-            x = x.contiguous()
-        if not dy.is_contiguous():
-            dy = dy.contiguous()
+        x, dy = x.contiguous(), dy.contiguous()
         batch, n_in = x.shape
         dx = x.new_empty(batch, n_in) if need_dx else None
         gradients = [torch.empty_like(w.theta) if w.covered else torch.zeros_like(w.theta) for w in self.wirings]
         gradients += [torch.empty_like(bias) for bias in self.biases]
-        at = [gradient.data_ptr() for gradient in gradients]
-        at.append(0)
+        at = [*(gradient.data_ptr() for gradient in gradients), 0]
         status = _BACKWARD(
             self._at, self.n_layers, x.data_ptr(), n_in, batch, kept.data_ptr(), dy.data_ptr(), self.n_out,
             None if dx is None else dx.data_ptr(), n_in, self._pointers(*[at[i] for i in self._gradients]),
@@ -75,3 +67,30 @@ class NativeStack:
         if status:
             raise_fault(status)
         return dx, gradients
+
+
+def _c_struct(struct: Any, values: dict[str, Any]) -> Any:
+    kinds, fields = dict(struct._fields_), values.copy()
+    for name, value in values.items():
+        if isinstance(value, dict):
+            fields[name] = _c_struct(kinds[name], value)
+        elif isinstance(value, Tensor) and kinds[name] is ctypes.c_void_p:
+            fields[name] = value.data_ptr()
+    return struct(**fields)
+
+
+def fused_steps(layers: list[dict[str, Any]], wirings: list[dict[str, Any]], run: dict[str, Any]) -> tuple[int, int]:
+    """Steps of training of a stack: how many were taken, and the status of the last.
+
+    Values have the names of ``csrc/wirebound.h`` (wb_fused_layer, wb_fused_wiring, wb_fused_run); arrays are tensors.
+    """
+    c_layers = (structs.FusedLayer * len(layers))(*(_c_struct(structs.FusedLayer, layer) for layer in layers))
+    c_wirings = (structs.FusedWiring * len(wirings))(*(_c_struct(structs.FusedWiring, wiring) for wiring in wirings))
+    c_run = _c_struct(structs.FusedRun, run)
+    c_run.n_layers, c_run.layers = len(layers), ctypes.addressof(c_layers)
+    c_run.n_wirings, c_run.wirings = len(wirings), ctypes.addressof(c_wirings)
+    status = ctypes.c_int32()
+    taken = KERNELS.wb_fused_steps_f32(ctypes.byref(c_run), ctypes.byref(status))
+    if taken < 0:
+        raise_fault(taken)
+    return taken, status.value

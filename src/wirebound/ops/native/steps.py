@@ -1,7 +1,5 @@
 """Algorithm 1 by the C++ kernels: the update of θ, death and rebirth, and both for one wiring in one native call."""
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 from collections.abc import Sequence
@@ -18,24 +16,25 @@ from wirebound.ops.native.calls import KERNELS, address, c_shapes, functions
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import Carried, Counts, DriftAndNoise, Rule, RuleKind, State, StepCounts, WiringArrays
 
-_UPDATE = functions("wb_update")
-_DEAD = functions("wb_dead")
+_UPDATE, _DEAD, _STEP = functions("wb_update"), functions("wb_dead"), functions("wb_step")
 _RULE_FIELDS = tuple(field.name for field in dataclasses.fields(Rule))
 _MIN_DEAD = 1024  # room for the indices of the dead; more than that is asked for a second time
 _NONE = torch.empty(0, dtype=torch.int64, device="cpu")
-_STEP = functions("wb_step")
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by their bytes
 _MOST_PREPARED = 64
 
 
-def _fill_rule(c_rule: structs.Rule, rule: Rule) -> None:
-    """The rule as the kernel reads it; what changes in every step is filled in by the caller."""
+def _fill_rule(c_rule: Any, rule: Rule) -> None:
     for name in _RULE_FIELDS:
         setattr(c_rule, name, getattr(rule, name))
 
 
 def _c_drifts(drifts: Sequence[DriftAndNoise]) -> Any:
     return (structs.DriftAndNoise * len(drifts))(*(structs.DriftAndNoise(*drift) for drift in drifts))
+
+
+def _c_shares(shares: Sequence[float] | None) -> Any:
+    return None if shares is None else (ctypes.c_double * len(shares))(*shares)
 
 
 def _require_state(state: State, theta: Tensor) -> None:
@@ -46,10 +45,8 @@ def _require_state(state: State, theta: Tensor) -> None:
             continue
         plain = array.layout is torch.strided and array.is_cpu and array.is_contiguous()
         if not plain or array.dtype is not dtype or array.shape != theta.shape or (array.numel() and not array.data_ptr()):
-            raise ValueError(
-                f"the optimiser's state ({array.dtype} of shape {tuple(array.shape)} on {array.device}) must be {dtype} of "
-                f"shape {tuple(theta.shape)} on the CPU, contiguous, as its θ is"
-            )
+            found, wanted = f"{array.dtype} of shape {tuple(array.shape)} on {array.device}", f"{dtype} of shape {tuple(theta.shape)}"
+            raise ValueError(f"the optimiser's state ({found}) must be {wanted} on the CPU, contiguous, as its θ is")
 
 
 def _fill_bits(value: float, dtype: torch.dtype) -> int:
@@ -66,25 +63,21 @@ def _c_carried(carried: Carried, budget: int) -> Any:
     for entry, (tensor, fill) in zip(found, carried, strict=True):
         size = tensor.element_size()
         if size not in _INTEGERS or tensor.numel() != budget or not tensor.is_contiguous() or not tensor.is_cpu:
-            raise WiringError(
-                f"an array that moves with its connections ({tensor.dtype} of shape {tuple(tensor.shape)} on "
-                f"{tensor.device}) must be {budget} contiguous elements of 1, 2, 4 or 8 bytes on the CPU"
-            )
+            array = f"an array that moves with its connections ({tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device})"
+            raise WiringError(f"{array} must be {budget} contiguous elements of 1, 2, 4 or 8 bytes on the CPU")
         entry.data, entry.size, entry.fill = tensor.data_ptr(), size, _fill_bits(fill, tensor.dtype) if fill else 0
     return found
 
 
 class _Prepared:
-    """The struct of a wiring, kept from step to step: most of a small step would be filling it.
+    """The struct of a wiring, kept from step to step: most of a small step would be filling it. It owns no tensor.
 
-    It owns no tensor. Whoever takes it has just compared the addresses in it with those of the tensors, and has it for
-    itself until it is put back: the kernel reads it while other Python threads run.
+    Whoever takes it has it alone until it is put back: the kernel reads it while other Python threads run.
     """
 
     def __init__(
-        self, geometry: Geometry, theta: Tensor, key: list[int], carried: Carried, shares: Sequence[float] | None,
-        state: State,
-    ) -> None:  # fmt: skip
+        self, geometry: Geometry, theta: Tensor, key: list[int], carried: Carried, shares: Sequence[float] | None, state: State
+    ) -> None:
         _require_state(state, theta)
         self.geometry, self.key, self.shares = geometry, key, shares
         self.rule: Rule | None = None
@@ -93,7 +86,7 @@ class _Prepared:
         longs, n_in, n_out = c_shapes(geometry)
         self.born, self.died, self.active = longs(), longs(), longs()
         self.carried = _c_carried([(theta.detach(), 0.0), *carried], theta.numel())
-        self._alive: list[Any] = [n_in, n_out]
+        self._alive = [n_in, n_out, c_shares := _c_shares(shares)]
         task = self.task = structs.Step(
             budget=theta.numel(), layers=geometry.layers, n_in=ctypes.addressof(n_in), n_out=ctypes.addressof(n_out),
             colptr=colptr, packed_rows=packed_rows, theta=at,
@@ -101,22 +94,19 @@ class _Prepared:
             moment2=address(state.exp_avg_sq), moment2_max=address(state.max_exp_avg_sq), birth=address(state.born),
             carried=ctypes.addressof(self.carried), n_carried=len(self.carried), born=ctypes.addressof(self.born),
             died=ctypes.addressof(self.died), active=ctypes.addressof(self.active), wiring_index=index,
+            shares=None if c_shares is None else ctypes.addressof(c_shares),
         )  # fmt: skip
         c_rule = self.c_rule = task.rule  # a view into the task
         c_rule.seed, c_rule.stream, c_rule.bound = seed, stream_of(Stream.NOISE, index), True
-        if shares is not None:
-            c_shares = (ctypes.c_double * geometry.layers)(*shares)
-            self._alive.append(c_shares)
-            task.shares = ctypes.addressof(c_shares)
         self.at = ctypes.addressof(task)
 
-    def set_rule(self, rule: Rule) -> None:
-        self.rule = rule
-        _fill_rule(self.c_rule, rule)
-
-    def set_drifts(self, drifts: Sequence[DriftAndNoise]) -> None:
-        self.drifts, self._c_drifts = drifts, _c_drifts(drifts)
-        self.task.drifts, self.task.n_drifts = ctypes.addressof(self._c_drifts), len(drifts)
+    def set_rule(self, rule: Rule, drifts: Sequence[DriftAndNoise]) -> None:
+        if self.rule is not rule:
+            self.rule = rule
+            _fill_rule(self.c_rule, rule)
+        if self.drifts is not drifts:
+            self.drifts, self._c_drifts = drifts, _c_drifts(drifts)
+            self.task.drifts, self.task.n_drifts = ctypes.addressof(self._c_drifts), len(drifts)
 
 
 _prepared: dict[int, _Prepared] = {}  # by the address of θ
@@ -132,8 +122,7 @@ class NativeSteps:
         _fill_rule(c_rule, rule)
         count = theta.numel()
         dead = torch.empty(min(count, max(_MIN_DEAD, count // 64)), dtype=torch.int64, device="cpu")
-        if grad is not None:
-            grad = grad.contiguous()
+        grad = None if grad is None else grad.contiguous()
         _require_state(state, theta)
         first_moment = state.exp_avg if rule.kind is RuleKind.ADAM else state.momentum
         increment_version(theta)  # before the kernel writes behind autograd's back: an interrupt may follow on it at once
@@ -154,15 +143,13 @@ class NativeSteps:
     ) -> tuple[Counts, Counts]:
         geometry, colptr, packed_rows = wiring.geometry, wiring.colptr, wiring.packed_rows
         longs, n_in, n_out = c_shapes(geometry)
-        budget = packed_rows.numel()
+        budget, born, died = packed_rows.numel(), longs(), longs()
         moving = _c_carried(carried, budget)
-        born, died = longs(), longs()
-        c_shares = None if shares is None else (ctypes.c_double * geometry.layers)(*shares)
         for tensor in (packed_rows, colptr, *(tensor for tensor, _ in carried)):
             increment_version(tensor)
         status = KERNELS.wb_rewire(
             budget, geometry.layers, n_in, n_out, colptr.data_ptr(), packed_rows.data_ptr(), moving, len(moving),
-            dead.data_ptr(), dead.numel(), wiring.seed, wiring.index, step, c_shares, born, died, torch.get_num_threads(),
+            dead.data_ptr(), dead.numel(), wiring.seed, wiring.index, step, _c_shares(shares), born, died, torch.get_num_threads(),
         )  # fmt: skip
         if status < 0:
             raise_fault(status)
@@ -181,19 +168,13 @@ class NativeSteps:
         prepared = _prepared.pop(at, None)
         if prepared is None or prepared.key != key or prepared.geometry is not geometry or prepared.shares != shares:
             prepared = _Prepared(geometry, theta, key, carried, shares, state)
-        if prepared.rule is not rule:
-            prepared.set_rule(rule)
-        if prepared.drifts is not drifts:
-            prepared.set_drifts(drifts)
+        prepared.set_rule(rule, drifts)
         for number, (moved, fill) in enumerate(carried, 1):
             prepared.carried[number].fill = _fill_bits(fill, moved.dtype) if fill else 0
-        if grad is not None:
-            grad = grad.contiguous()
+        grad = None if grad is None else grad.contiguous()
         prepared.task.gradient = address(grad)
-        c_rule = prepared.c_rule
-        c_rule.step, c_rule.clock, c_rule.clamp = step, state.clock, clamp
-        # The kernel writes behind autograd's back. An interrupt may follow on it at once, so what it may write is
-        # marked before.
+        prepared.c_rule.step, prepared.c_rule.clock, prepared.c_rule.clamp = step, state.clock, clamp
+        # Before the kernel writes behind autograd's back: an interrupt may follow on it at once.
         for moved in (theta, packed_rows, colptr, *(moved for moved, _ in carried)):
             increment_version(moved)
         replaced = _STEP[theta.dtype](prepared.at, torch.get_num_threads())

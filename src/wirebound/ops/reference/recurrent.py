@@ -4,16 +4,14 @@ The backend's own linear ops do all the work that grows with K. Where a sequence
 output is 0, and no gradient arises.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
 from wirebound.ops.layer_shapes import Kept, Recurrence, RecurrentGradients, WatchedGradients
-from wirebound.ops.reference.linear import ReferenceLinear
+from wirebound.ops.reference.layers import ReferenceLayers
 
 
-class ReferenceRecurrent(ReferenceLinear):
+class ReferenceRecurrent(ReferenceLayers):
     def recurrent_forward(
         self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, keep: bool
     ) -> Kept:
@@ -23,15 +21,17 @@ class ReferenceRecurrent(ReferenceLinear):
         running = cell.running(x)
         from_x = self.linear_forward(x.reshape(-1, n_in), cell.theta_ih, cell.index_ih, cell.rows, cell.bias_ih)
         from_x = from_x.view(steps, batch, cell.rows)
-        if cell.is_simple:
-            return self._simple_forward(cell, from_x, running, h_0, y, keep)
-        gates = x.new_empty(steps if keep else 0, batch, 4 * cell.hidden)
-        h_before = x.new_empty(steps if keep else 0, batch, cell.hidden)
-        c_before = None if c_0 is None else torch.empty_like(h_before)
-        h, c = h_0, c_0
+        # Without gates h after each step is kept; else the gates and the states that went into them.
+        widths = [1] if cell.is_simple else [4, 1] if c_0 is None else [4, 1, 1]
+        kept = tuple(x.new_empty(steps if keep else 0, batch, width * cell.hidden) for width in widths)
+        h, c = h_0.contiguous(), c_0
         for t in cell.order(steps):
-            from_h = self.linear_forward(h, cell.theta_hh, cell.index_hh, cell.rows, cell.bias_hh)
-            if c is not None:
+            from_h, new_c = self.linear_forward(h, cell.theta_hh, cell.index_hh, cell.rows, cell.bias_hh), c
+            four: tuple[Tensor, ...] = ()
+            if cell.is_simple:
+                total = from_h + from_x[t]
+                new_h = total.tanh_() if cell.kind == "rnn_tanh" else total.relu_()
+            elif c is not None:
                 i, f, g, o = (from_x[t] + from_h).chunk(4, 1)
                 four = (i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid())
                 new_c = four[1] * c + four[0] * four[2]
@@ -40,37 +40,17 @@ class ReferenceRecurrent(ReferenceLinear):
                 (xr, xz, xn), (hr, hz, hn) = from_x[t].chunk(3, 1), from_h.chunk(3, 1)
                 r, z = (xr + hr).sigmoid(), (xz + hz).sigmoid()
                 n = (xn + r * hn).tanh()
-                four = (r, z, n, hn)
-                new_h = n + z * (h - n)
+                four, new_h = (r, z, n, hn), n + z * (h - n)
+            h_before, c_before = h, c
+            h = new_h if running is None else torch.where(running[t], new_h, h)
+            y[t] = new_h if running is None else torch.where(running[t], new_h, 0.0)
+            c = new_c if running is None or new_c is None or c is None else torch.where(running[t], new_c, c)
             if keep:
-                torch.cat(four, 1, out=gates[t])
-                h_before[t] = h
-                if c_before is not None and c is not None:
-                    c_before[t] = c
-            if running is None:
-                h, c = new_h, new_c if c is not None else None
-                y[t] = h
-            else:
-                h = torch.where(running[t], new_h, h)
-                c = None if c is None else torch.where(running[t], new_c, c)
-                y[t] = torch.where(running[t], new_h, 0.0)
-        return Kept(h, c, () if not keep else (gates, h_before) if c_before is None else (gates, h_before, c_before))
-
-    def _simple_forward(
-        self, cell: Recurrence, from_x: Tensor, running: Tensor | None, h_0: Tensor, y: Tensor, keep: bool
-    ) -> Kept:
-        """h ← φ(W_ih x + W_hh h); keeps h after each step."""
-        steps, batch, _ = from_x.shape
-        after = from_x.new_empty(steps if keep else 0, batch, cell.hidden)
-        h = h_0.contiguous()
-        for t in cell.order(steps):
-            total = self.linear_forward(h, cell.theta_hh, cell.index_hh, cell.rows, cell.bias_hh) + from_x[t]
-            new = total.tanh_() if cell.kind == "rnn_tanh" else total.relu_()
-            h = new if running is None else torch.where(running[t], new, h)
-            y[t] = new if running is None else torch.where(running[t], new, 0.0)
-            if keep:
-                after[t] = h
-        return Kept(h, None, (after,) if keep else ())
+                states = (h_before,) if c_before is None else (h_before, c_before)
+                values = (h,) if cell.is_simple else (torch.cat(four, 1), *states)
+                for array, value in zip(kept, values, strict=True):
+                    array[t] = value
+        return Kept(h, c, kept if keep else ())
 
     def recurrent_backward(
         self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, kept: tuple[Tensor, ...],
@@ -81,12 +61,29 @@ class ReferenceRecurrent(ReferenceLinear):
         running = cell.running(x)
         dh = torch.zeros_like(h_0) if dh_n is None else dh_n
         dc = None if c_0 is None else torch.zeros_like(c_0) if dc_n is None else dc_n
+        from_x = x.new_empty(steps, batch, cell.rows)  # gradients of W_ih x, and of W_hh h
+        from_h = torch.empty_like(from_x) if cell.kind == "gru" else from_x
+        h_before = after = slope = kept[0 if cell.is_simple else 1]
         if cell.is_simple:
-            dh, from_x, h_before = self._simple_backward(cell, kept[0], running, h_0, dy, dh)
-            from_h = from_x
-        else:
-            dh, dc, from_x, from_h = self._gated_backward(cell, x, running, h_0, kept, dy, dh, dc)
-            h_before = kept[1]
+            h_before = torch.cat((after[1:], h_0[None]) if cell.reverse else (h_0[None], after[:-1]))[:steps]
+            slope = 1 - after * after if cell.kind == "rnn_tanh" else (after > 0).to(after.dtype)
+        for t in reversed(cell.order(steps)):
+            total, past, new_dc = dh if dy is None else dh + dy[t], None, dc
+            if cell.is_simple:
+                gates_x = gates_h = total * slope[t]
+            elif dc is not None:
+                gates_x, new_dc = _lstm_step(kept, t, total, dc)
+                gates_h = gates_x
+            else:
+                gates_x, gates_h, past = _gru_step(kept, t, total)
+            if running is not None:
+                gates_x, gates_h = (torch.where(running[t], gates, 0.0) for gates in (gates_x, gates_h))
+                past = torch.where(running[t], 0.0 if past is None else past, dh)
+            dc = new_dc if running is None or dc is None or new_dc is None else torch.where(running[t], new_dc, dc)
+            from_x[t], from_h[t] = gates_x, gates_h
+            back, _ = self.linear_backward(h_0, gates_h, cell.theta_hh, cell.index_hh, True, False)
+            assert back is not None
+            dh = back if past is None else back + past
         flat_x, flat_h, h_before = from_x.view(-1, cell.rows), from_h.view(-1, cell.rows), h_before.view(-1, cell.hidden)
         dx, dtheta_ih = self.linear_backward(x.reshape(-1, n_in), flat_x, cell.theta_ih, cell.index_ih, need_dx, True)
         _, dtheta_hh = self.linear_backward(h_before, flat_h, cell.theta_hh, cell.index_hh, False, True)
@@ -96,52 +93,6 @@ class ReferenceRecurrent(ReferenceLinear):
         seen = WatchedGradients(flat_x, flat_h, h_before) if watched else None
         dx = None if dx is None else dx.view(steps, batch, n_in)
         return RecurrentGradients(dx, dh, dc, dtheta_ih, dtheta_hh, dbias_ih, dbias_hh, seen)
-
-    def _gated_backward(
-        self, cell: Recurrence, x: Tensor, running: Tensor | None, h_0: Tensor, kept: tuple[Tensor, ...],
-        dy: Tensor | None, dh: Tensor, dc: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:  # fmt: skip
-        """Gradients of h_0, of c_0, and of the gates' sums from x and from h in every step."""
-        steps, batch, _ = x.shape
-        from_x = x.new_zeros(steps, batch, cell.rows)
-        from_h = from_x if dc is not None else torch.zeros_like(from_x)
-        past: Tensor | None
-        for t in reversed(cell.order(steps)):
-            total = dh if dy is None else dh + dy[t]
-            if dc is not None:
-                gates_x, new_dc = _lstm_step(kept, t, total, dc)
-                gates_h, past = gates_x, None
-            else:
-                gates_x, gates_h, past = _gru_step(kept, t, total)
-            if running is not None:
-                gates_x = torch.where(running[t], gates_x, 0.0)
-                gates_h = gates_x if dc is not None else torch.where(running[t], gates_h, 0.0)
-                past = torch.where(running[t], 0.0 if past is None else past, dh)
-            from_x[t] = gates_x
-            if from_h is not from_x:
-                from_h[t] = gates_h
-            back, _ = self.linear_backward(h_0, gates_h, cell.theta_hh, cell.index_hh, True, False)
-            assert back is not None
-            dh = back if past is None else back + past
-            if dc is not None:
-                dc = new_dc if running is None else torch.where(running[t], new_dc, dc)
-        return dh, dc, from_x, from_h
-
-    def _simple_backward(
-        self, cell: Recurrence, after: Tensor, running: Tensor | None, h_0: Tensor, dy: Tensor | None, dh: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of h_0 and of W_ih x + W_hh h in every step, and the h that went into each."""
-        before = torch.cat((after[1:], h_0[None]) if cell.reverse else (h_0[None], after[:-1]))[: len(after)]
-        slope = 1 - after * after if cell.kind == "rnn_tanh" else (after > 0).to(after.dtype)
-        if running is not None:
-            slope = slope * running
-        sums = torch.empty_like(after)
-        for t in reversed(cell.order(len(after))):
-            sums[t] = (dh if dy is None else dh + dy[t]) * slope[t]
-            back, _ = self.linear_backward(before[t], sums[t], cell.theta_hh, cell.index_hh, True, False)
-            assert back is not None
-            dh = back if running is None else torch.where(running[t], back, dh)
-        return dh, sums, before
 
 
 def _lstm_step(kept: tuple[Tensor, ...], t: int, dh: Tensor, dc: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,30 +1,84 @@
-"""Death and rebirth in plain torch.
+"""Algorithm 1 in plain torch.
 
-The dead leave, as many dormant connections are born, and every array that is carried along (θ, optimiser state) is put
-in order again, in place: O(K) time, nothing dense, no sort of K numbers.
+    θ ← optimiser(θ, ∂E/∂θ)            torch's own formulas; Adam's bias correction by the connection's own age
+    θ ← θ − ηα + √(2ηT) ν              the drift, per layer
+    dead: θ < 0                        leave, and as many dormant connections are born
+
+Every array that is carried along (θ, optimiser state) is put in order again, in place: O(K) time, no sort of K numbers.
 """
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from wirebound.ops import philox
+from wirebound.ops.faults import not_finite
 from wirebound.ops.layout import Geometry, pack
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.ops.reference.update import ReferenceUpdate
-from wirebound.ops.rule import Carried, Counts, DriftAndNoise, Rule, State, StepCounts, WiringArrays
+from wirebound.ops.rule import Carried, Counts, DriftAndNoise, Rule, RuleKind, State, StepCounts, WiringArrays
+
+
+def _sgd_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
+    direction = grad + rule.weight_decay * theta if rule.weight_decay else grad
+    if state.momentum is not None:
+        if rule.fresh:
+            state.momentum.copy_(direction)
+        else:
+            state.momentum.mul_(rule.momentum).add_(direction, alpha=1 - rule.dampening)
+        direction = direction + rule.momentum * state.momentum if rule.nesterov else state.momentum
+    theta.add_(direction, alpha=-rule.lr)
+
+
+def _adam_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
+    assert state.exp_avg is not None
+    assert state.exp_avg_sq is not None
+    assert state.born is not None
+    if rule.weight_decay and rule.decoupled:
+        theta.mul_(1 - rule.lr * rule.weight_decay)
+    elif rule.weight_decay:
+        grad = grad + rule.weight_decay * theta
+    state.exp_avg.lerp_(grad, 1 - rule.beta1)
+    state.exp_avg_sq.mul_(rule.beta2).addcmul_(grad, grad, value=1 - rule.beta2)
+    second = state.exp_avg_sq
+    if state.max_exp_avg_sq is not None:
+        torch.maximum(state.max_exp_avg_sq, second, out=state.max_exp_avg_sq)
+        second = state.max_exp_avg_sq
+    # A connection that was born yesterday has moments that are one step old, whatever the optimiser's own count says.
+    age = (state.clock - state.born).to(torch.float64)
+    correction1 = (1 - rule.beta1**age).to(theta.dtype)
+    correction2 = (1 - rule.beta2**age).sqrt().to(theta.dtype)
+    denominator = second.sqrt() / correction2 + rule.eps
+    theta.addcdiv_(state.exp_avg / correction1, denominator, value=-rule.lr)
+
+
+_RULES = {RuleKind.SGD: _sgd_, RuleKind.ADAM: _adam_}
+
+
+def _pieces(rule: Rule, drifts: Sequence[DriftAndNoise], count: int) -> Iterator[tuple[int, int, Rule]]:
+    """Which connections move by which rule: all by one, or each drift that has rates of its own by its own."""
+    at = 0
+    for drift in drifts:
+        if not (drift.frozen or drift.lr_factor != 1 or drift.decay_factor != 1):
+            continue
+        if at < drift.first:
+            yield at, drift.first, rule
+        if not drift.frozen:
+            lr, decay = rule.lr * drift.lr_factor, rule.weight_decay * drift.decay_factor
+            yield drift.first, drift.last, replace(rule, lr=lr, weight_decay=decay)
+        at = drift.last
+    if at < count:
+        yield at, count, rule
 
 
 def draw_layers(
     count: int, shares: Sequence[float], room: Sequence[int], seed: int, stream: int, step: int
 ) -> list[int]:
     """How many newborns each layer gets when layers are drawn by ``shares``; a full layer passes its excess on."""
-    given = [0] * len(shares)
-    used = 0
+    given, used = [0] * len(shares), 0
     while count:
         weights = [share if given[i] < room[i] else 0.0 for i, share in enumerate(shares)]
         if not sum(weights):  # only layers without a share have room left
@@ -50,13 +104,9 @@ def _bounds(geometry: Geometry, positions: Tensor) -> list[int]:
 
 
 def draw_newborns(
-    wiring: WiringArrays,
-    survivors: Tensor,
-    count: int,
-    step: int,
-    shares: Sequence[float] | None,
+    wiring: WiringArrays, survivors: Tensor, count: int, step: int, shares: Sequence[float] | None,
     closed: Sequence[bool] | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Sorted positions of ``count`` newborns: uniform over all dormant ones, or over those of layers drawn by share.
 
     Nobody is born in layers that are ``closed``: a uniform draw counts positions as if those layers were not there.
@@ -81,8 +131,7 @@ def draw_newborns(
 
 def draw_in_layers(wiring: WiringArrays, survivors: Tensor, counts: Sequence[int], step: int) -> Tensor:
     """Sorted positions of ``counts[i]`` newborns in layer i, uniform over the dormant ones of that layer."""
-    geometry, device = wiring.geometry, survivors.device
-    bounds = _bounds(geometry, survivors)
+    geometry, device, bounds = wiring.geometry, survivors.device, _bounds(wiring.geometry, survivors)
     born = [torch.empty(0, dtype=torch.int64, device=device)]
     for i, n in enumerate(counts):
         if n:
@@ -95,11 +144,7 @@ def draw_in_layers(wiring: WiringArrays, survivors: Tensor, counts: Sequence[int
 
 
 def replace_(
-    wiring: WiringArrays,
-    carried: Sequence[tuple[Tensor, float | Tensor]],
-    dead: Tensor,
-    newborns: Tensor,
-    negative: Tensor,
+    wiring: WiringArrays, carried: Sequence[tuple[Tensor, float | Tensor]], dead: Tensor, newborns: Tensor, negative: Tensor
 ) -> tuple[Counts, Counts]:
     """Replace the ``dead`` (sorted indices) by as many ``newborns`` (sorted dormant positions), in place.
 
@@ -121,10 +166,9 @@ def replace_(
         values.append(torch.empty_like(array))
         values[-1][place_old] = array[alive]
         values[-1][place_new] = fill
-    dead_before = torch.searchsorted(dead, colptr)
     # colptr[c] counts the connections left of column c: those that stayed, and the newborns that came in there.
     born_before = torch.searchsorted(columns, torch.arange(colptr.numel(), device=packed_rows.device))
-    values.append(colptr + born_before - dead_before)
+    values.append(colptr + born_before - torch.searchsorted(dead, colptr))
     with torch.no_grad():  # one call: an interrupt finds all of it done, or nothing
         torch._foreach_copy_([*(array for array, _ in moving), colptr], values)
     return (colptr[edges] - bounds).diff() + died, died
@@ -136,7 +180,41 @@ def _alive(packed_rows: Tensor, dead: Tensor) -> Tensor:
     return alive
 
 
-class ReferenceRewire(ReferenceUpdate):
+class ReferenceSteps:
+    def update_(
+        self, theta: Tensor, grad: Tensor | None, rule: Rule, state: State, drifts: Sequence[DriftAndNoise],
+        seed: int, stream: int, step: int, *, sign_bound: bool, clamp: bool,
+    ) -> Tensor:  # fmt: skip
+        """Move θ in place; the sorted indices of the connections that died, θ < 0.
+
+        ``clamp``: a step without rewiring, θ stops at 0 instead of dying. Not ``sign_bound``: θ may take any sign,
+        nothing drifts and nothing dies.
+        """
+        if not torch.isfinite(theta).all():
+            raise not_finite(step)
+        if rule.kind != RuleKind.NONE:
+            assert grad is not None
+            if not torch.isfinite(grad).all():  # before anything is written
+                raise not_finite(step)
+            grad = -grad if rule.maximize else grad
+            for first, last, own in _pieces(rule, drifts, theta.numel()):
+                parts: dict[str, Any] = {name: t[first:last] for name, t in vars(state).items() if isinstance(t, Tensor)}
+                _RULES[rule.kind](theta[first:last], grad[first:last], own, replace(state, **parts))
+        for drift in (drift for drift in drifts if sign_bound and not drift.frozen):
+            part = theta[drift.first : drift.last]
+            if drift.shrink:
+                part.sub_(drift.shrink)
+            if drift.noise_std:
+                nu = philox.normals(seed, stream, step, part.numel(), theta.device, first=drift.first)
+                part.add_(nu.to(theta.dtype), alpha=drift.noise_std)
+        if not torch.isfinite(theta).all():
+            raise not_finite(step)
+        if sign_bound and not clamp:
+            return torch.nonzero(theta < 0).view(-1)
+        if sign_bound:
+            theta.clamp_(min=0)
+        return torch.empty(0, dtype=torch.int64, device=theta.device)
+
     def rewire_(
         self, wiring: WiringArrays, carried: Carried, dead: Tensor, step: int, shares: Sequence[float] | None
     ) -> tuple[Counts, Counts]:
@@ -153,8 +231,7 @@ class ReferenceRewire(ReferenceUpdate):
         drifts: Sequence[DriftAndNoise], carried: Carried, step: int, shares: Sequence[float] | None, *, clamp: bool,
     ) -> StepCounts:  # fmt: skip
         """``update_`` and then ``rewire_`` for who died, in place; ``carried`` moves along beside θ."""
-        theta = theta.detach()
-        noise = stream_of(Stream.NOISE, wiring.index)
+        theta, noise = theta.detach(), stream_of(Stream.NOISE, wiring.index)
         dead = self.update_(theta, grad, rule, state, drifts, wiring.seed, noise, step, sign_bound=True, clamp=clamp)
         born: Counts = [0] * wiring.geometry.layers
         died = born
