@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import wirebound as wb
-from wirebound.nn.kinds import KINDS
+from wirebound.nn.candidates import KINDS
 
 MAKERS: dict[type[nn.Module], tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     nn.Linear: (lambda: nn.Linear(6, 5), (2, 6)),

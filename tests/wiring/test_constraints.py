@@ -9,8 +9,7 @@ import wirebound as wb
 from wirebound.checkpoint.model_state import wiring_fault
 from wirebound.ops.layout import Geometry
 from wirebound.wiring import LayerShape, Wiring, WiringError, allocate, draw_newborns
-from wirebound.wiring.repair import augment, regular
-from wirebound.wiring.room import Numbers, Room
+from wirebound.wiring.room import Numbers, Room, augment, regular
 
 SLOW = [HealthCheck.function_scoped_fixture]
 

@@ -1,22 +1,11 @@
 """The functions that may follow a layer, by the names that settings, files and exports have for them."""
 
-from __future__ import annotations
-
 from torch import nn
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "linear": nn.Identity,
-    "relu": nn.ReLU,
-    "tanh": nn.Tanh,
-    "sigmoid": nn.Sigmoid,
-    "gelu": nn.GELU,
-    "gelu-tanh": nn.GELU,
-    "silu": nn.SiLU,
-    "relu6": nn.ReLU6,
-    "leaky-relu": nn.LeakyReLU,
-    "elu": nn.ELU,
-    "softmax": nn.Softmax,
-    "log-softmax": nn.LogSoftmax,
+    "linear": nn.Identity, "relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "gelu": nn.GELU,
+    "gelu-tanh": nn.GELU, "silu": nn.SiLU, "relu6": nn.ReLU6, "leaky-relu": nn.LeakyReLU, "elu": nn.ELU,
+    "softmax": nn.Softmax, "log-softmax": nn.LogSoftmax,
 }
 # Those that the kernels compute, by their numbers in csrc/wirebound.h.
 KERNEL_NUMBERS: dict[type, int] = {ACTIVATIONS[name]: n for n, name in enumerate(("linear", "relu", "tanh", "sigmoid"))}

@@ -1,10 +1,4 @@
-"""``SparseMultiheadAttention``: ``nn.MultiheadAttention`` whose four projections are sparse.
-
-The projections are matrices of their own (``q_proj``, ``k_proj``, ``v_proj``, ``out_proj``), also where torch keeps the
-first three in one: queries may come from elsewhere than keys, and a row that nobody asks for need not be computed.
-"""
-
-from __future__ import annotations
+"""``SparseMultiheadAttention``: ``nn.MultiheadAttention`` whose four projections are sparse, each a matrix of its own."""
 
 import math
 from collections.abc import Sequence
@@ -25,27 +19,19 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
 def projection_weights(module: nn.MultiheadAttention) -> list[Tensor]:
-    """The four matrices of a dense attention, in the order of ``PROJECTIONS``."""
     if module.in_proj_weight is not None:
         return [*module.in_proj_weight.chunk(3), module.out_proj.weight]
     return [module.q_proj_weight, module.k_proj_weight, module.v_proj_weight, module.out_proj.weight]
 
 
 class SparseMultiheadAttention(SparseModule):
-    """Attention with sparse projections; made by ``sparsify`` from an ``nn.MultiheadAttention``.
-
-    Args:
-        dense: the module to replace; its biases are copied.
-        slots: a wiring and the number of one of its layers, for each of the four projections.
-    """
+    """Attention with sparse projections; made by ``sparsify`` from an ``nn.MultiheadAttention``, whose biases it copies."""
 
     dense_class = nn.MultiheadAttention
     arguments = ("embed_dim", "num_heads", "dropout", "add_zero_attn", "kdim", "vdim", "batch_first")
-    # What nn.TransformerEncoderLayer asks before it takes its fused path, which knows dense weights only: these
-    # answers keep it from it.
+    # These answers keep nn.TransformerEncoderLayer from its fused path, which knows dense weights only.
     _qkv_same_embed_dim = False
     in_proj_bias = None
-
     q_proj: SparseLinear
     k_proj: SparseLinear
     v_proj: SparseLinear
@@ -53,13 +39,12 @@ class SparseMultiheadAttention(SparseModule):
     bias_k: nn.Parameter | None
     bias_v: nn.Parameter | None
 
-    def __init__(self, dense: nn.MultiheadAttention, slots: Sequence[tuple[Wiring, int]]) -> None:
+    def __init__(self, dense: nn.MultiheadAttention, slots: Sequence[Slot]) -> None:
         super().__init__()
         self.embed_dim, self.num_heads, self.head_dim = dense.embed_dim, dense.num_heads, dense.head_dim
         self.kdim, self.vdim, self.batch_first = dense.kdim, dense.vdim, dense.batch_first
         self.dropout, self.add_zero_attn = dense.dropout, dense.add_zero_attn
-        inputs = (self.embed_dim, self.kdim, self.vdim, self.embed_dim)
-        bias = dense.in_proj_bias
+        inputs, bias = (self.embed_dim, self.kdim, self.vdim, self.embed_dim), dense.in_proj_bias
         biases = [None] * 4 if bias is None else [*bias.chunk(3), dense.out_proj.bias]
         for name, n_in, slot, start in zip(PROJECTIONS, inputs, slots, biases, strict=True):
             layer = SparseLinear(n_in, self.embed_dim, start is not None, wiring=[slot])
@@ -69,11 +54,10 @@ class SparseMultiheadAttention(SparseModule):
                     with torch.no_grad():
                         layer.bias.copy_(start)
             setattr(self, name, layer)
-        theta = slots[0][0].theta
         for name in ("bias_k", "bias_v"):
             start = getattr(dense, name)
             if start is not None and start.is_meta:
-                start = nn.Parameter(torch.empty_like(start, device=theta.device))
+                start = nn.Parameter(torch.empty_like(start, device=slots[0][0].theta.device))
                 nn.init.xavier_normal_(start)  # as torch starts them
             self.register_parameter(name, start)
         self.train(dense.training)
@@ -105,14 +89,8 @@ class SparseMultiheadAttention(SparseModule):
 
     @one_node
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_padding_mask: Tensor | None = None,
-        need_weights: bool = True,
-        attn_mask: Tensor | None = None,
-        average_attn_weights: bool = True,
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
+        need_weights: bool = True, attn_mask: Tensor | None = None, average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """As ``nn.MultiheadAttention``; ``is_causal`` is a hint about ``attn_mask``, which must be given with it."""
@@ -133,7 +111,6 @@ class SparseMultiheadAttention(SparseModule):
         if self.add_zero_attn:
             k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
         mask = self._mask(attn_mask, key_padding_mask, q, keys, extra=k.shape[2] - keys)
-        dropout = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
             scores = (q * math.sqrt(1.0 / self.head_dim)) @ k.transpose(-2, -1)
@@ -141,7 +118,7 @@ class SparseMultiheadAttention(SparseModule):
             weights = F.dropout(scores.softmax(-1), self.dropout, self.training)
             heads = weights @ v
         else:
-            heads = F.scaled_dot_product_attention(q, k, v, mask, dropout)
+            heads = F.scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0)
         y = self.out_proj(heads.transpose(1, 2).reshape(*query.shape[:2], self.embed_dim))
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
@@ -151,8 +128,7 @@ class SparseMultiheadAttention(SparseModule):
 
     def _heads(self, projected: Tensor) -> Tensor:
         """[batch, length, embed] → [batch, heads, length, head]."""
-        batch, length = projected.shape[:2]
-        return projected.view(batch, length, self.num_heads, self.head_dim).transpose(1, 2)
+        return projected.view(*projected.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
 
     def _mask(
         self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, q: Tensor, keys: int, extra: int
@@ -168,8 +144,7 @@ class SparseMultiheadAttention(SparseModule):
             if mask.dim() == 3:
                 mask = mask.view(batch, self.num_heads, queries, keys)
         if key_padding_mask is not None:
-            if key_padding_mask.shape != (batch, keys):
-                shape = tuple(key_padding_mask.shape)
+            if (shape := tuple(key_padding_mask.shape)) != (batch, keys):
                 raise ValueError(f"the shape of key_padding_mask (={shape}) must be {(batch, keys)}")
             padded = _additive("key_padding_mask", key_padding_mask, q.dtype).view(batch, 1, 1, keys)
             mask = padded if mask is None else mask + padded
@@ -177,11 +152,8 @@ class SparseMultiheadAttention(SparseModule):
 
     @classmethod
     def arguments_of(cls, module: Any) -> dict[str, Any]:
-        return {
-            **{name: getattr(module, name) for name in cls.arguments},
-            "bias": module.q_proj.bias is not None,
-            "add_bias_kv": module.bias_k is not None,
-        }
+        biases = {"bias": module.q_proj.bias is not None, "add_bias_kv": module.bias_k is not None}
+        return {name: getattr(module, name) for name in cls.arguments} | biases
 
     def fill_dense(self, twin: Any) -> None:
         layers = [self.q_proj, self.k_proj, self.v_proj, self.out_proj]
@@ -218,7 +190,6 @@ def leave_fast_paths(model: nn.Module) -> None:
 
 
 def restore_fast_paths(model: nn.Module) -> nn.Module:
-    """What ``leave_fast_paths`` did, undone, for a model that becomes dense."""
     for module in model.modules():
         for _, name in _FAST_PATHS:
             if f"_wirebound_{name}" in module.__dict__:

@@ -1,32 +1,85 @@
 """Convolutions in one to three dimensions, with K connections instead of a dense kernel.
 
 The op convolves planes. One dimension is two of which the first has size 1. In three, the planes that one output plane
-sees lie behind each other as channels: the weight [o, c, kz, ky, kx] of the dense convolution is then that of channel
-c · depth + kz of the plane, at the very column where it is in the matrix.
-"""
-
-from __future__ import annotations
+sees are channels: the weight [o, c, kz, ky, kx] is that of channel c · depth + kz, at its own column of the matrix."""
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from wirebound import ops
 from wirebound.nn.inputs import settle_bias, settle_input, sparse_product
+from wirebound.nn.options import WiringOptions
 from wirebound.nn.sparse_layer import SparseLayer
 from wirebound.nn.trace import by_operators, one_node, recorded
-from wirebound.nn.window import Sizes, planar, require_channels, settle_margins, sizes
 from wirebound.ops import ConvWindow
 from wirebound.ops.layout import LayerIndex
 from wirebound.wiring import LayerShape
 
+Sizes = int | Sequence[int]
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
-_MODES = ("zeros", "reflect", "replicate", "circular")
+
+
+def sizes(name: str, value: Sizes, dimensions: int, least: int) -> tuple[int, ...]:
+    """One number for each dimension, of an argument that may be one for all."""
+    given = tuple(value) if isinstance(value, Sequence) else (value,)
+    if len(given) == 1:
+        given *= dimensions
+    try:
+        settled = tuple(operator.index(size) for size in given)
+    except TypeError:
+        settled = ()
+    if len(settled) != dimensions or any(size < least for size in settled):
+        raise ValueError(f"{name} (={value!r}) must be {dimensions} whole numbers >= {least}, or one for all")
+    return settled
+
+
+def require_channels(in_channels: int, out_channels: int, groups: int) -> None:
+    if groups < 1:
+        raise ValueError(f"groups (={groups}) must be >= 1")
+    for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
+        if channels < 1 or channels % groups:
+            raise ValueError(f"{name} (={channels}) must be a multiple of groups (={groups}), and >= 1")
+
+
+def settle_margins(
+    padding: Sizes | str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> list[tuple[int, int]]:
+    """What padding adds before and after each dimension."""
+    if not isinstance(padding, str):
+        return [(size, size) for size in sizes("padding", padding, len(kernel), 0)]
+    if padding == "valid":
+        return [(0, 0)] * len(kernel)
+    if padding != "same":
+        raise ValueError(f"padding (={padding!r}) must be numbers, 'same' or 'valid'")
+    if any(step != 1 for step in stride):
+        raise ValueError(f"stride (={stride[0] if len(set(stride)) == 1 else stride!r}) must be 1 with padding='same'")
+    total = [(size - 1) * gap for size, gap in zip(kernel, dilation, strict=True)]
+    return [(size // 2, size - size // 2) for size in total]  # an even reach leaves one more, which torch puts after
+
+
+def planar(channels: tuple[int, int], margins: Sequence[tuple[int, int]], groups: int, *numbers: Sequence[int]) -> ConvWindow:
+    """The window of a convolution in one or two dimensions; ``numbers`` are kernel, stride and dilation."""
+    kernel, stride, dilation = ((1, each[0]) if len(each) == 1 else (each[0], each[1]) for each in numbers)
+    (top, bottom), (left, right) = margins if len(margins) == 2 else ((0, 0), margins[0])
+    return ConvWindow(*channels, kernel, stride, (top, left), (bottom, right), dilation, groups)
+
+
+def settle_window(
+    dimensions: int, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, padding: Sizes | str,
+    dilation: Sizes, groups: int,
+) -> ConvWindow:
+    require_channels(in_channels, out_channels, groups)
+    given = {"kernel_size": kernel_size, "stride": stride, "dilation": dilation}
+    numbers = [sizes(name, value, dimensions, 1) for name, value in given.items()]
+    return planar((in_channels, out_channels), settle_margins(padding, *numbers), groups, *numbers)
 
 
 @dataclass
@@ -53,8 +106,7 @@ class ConvGradient:
 class SparseConvNd(SparseLayer):
     """A torch convolution with exactly K connections, stored and computed as such.
 
-    A connection is one weight of the kernel: output channel, input channel and place. In three dimensions each pass
-    copies its input once for every plane of the kernel.
+    A connection is one weight of the kernel. In three dimensions each pass copies its input once for every kernel plane.
 
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode: as in torch.
@@ -63,8 +115,7 @@ class SparseConvNd(SparseLayer):
 
     dimensions: ClassVar[int]
     arguments: ClassVar[tuple[str, ...]] = (
-        *("in_channels", "out_channels", "kernel_size", "stride"),
-        *("padding", "dilation", "groups", "bias", "padding_mode"),
+        "in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "bias", "padding_mode",
     )
     bias_sums = (0, 2, 3)  # what the gradient of the bias sums over
     padding: Any  # numbers, "same" or "valid"
@@ -72,21 +123,13 @@ class SparseConvNd(SparseLayer):
     window: ConvWindow  # of the planes that the op convolves
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: Sizes | str = 0,
-        dilation: Sizes = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: PaddingMode = "zeros",
-        **options: Any,
+        self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1, padding: Sizes | str = 0,
+        dilation: Sizes = 1, groups: int = 1, bias: bool = True, padding_mode: PaddingMode = "zeros",
+        **options: Unpack[WiringOptions],
     ) -> None:
         super().__init__()
-        if padding_mode not in _MODES:
-            raise ValueError(f"padding_mode (={padding_mode!r}) must be one of {_MODES}")
+        if padding_mode not in get_args(PaddingMode):
+            raise ValueError(f"padding_mode (={padding_mode!r}) must be one of {get_args(PaddingMode)}")
         count = self.dimensions
         self.padding_mode: PaddingMode = padding_mode
         self.stride = sizes("stride", stride, count, 1)
@@ -105,7 +148,7 @@ class SparseConvNd(SparseLayer):
         self.dilation = sizes("dilation", dilation, self.dimensions, 1)
 
     def _make(
-        self, steps: tuple[int, ...], margins: Sequence[tuple[int, int]], bias: bool, options: dict[str, Any]
+        self, steps: tuple[int, ...], margins: Sequence[tuple[int, int]], bias: bool, options: WiringOptions
     ) -> None:
         depth = self.kernel_size[0] if self.dimensions == 3 else 1
         planes = slice(1, None) if self.dimensions == 3 else slice(None)
@@ -133,10 +176,9 @@ class SparseConvNd(SparseLayer):
         """The input, checked, in the precision of the parameters, and with a batch dimension."""
         x = settle_input(x, self.fast_wiring.readable_theta(), self)
         if x.dim() not in (self.dimensions + 1, self.dimensions + 2):
-            raise ValueError(
-                f"the input (of shape {tuple(x.shape)}) must have {self.dimensions + 2} dimensions, "
-                f"or {self.dimensions + 1} without a batch"
-            )
+            most = self.dimensions + 2
+            what = f"the input (of shape {tuple(x.shape)})"
+            raise ValueError(f"{what} must have {most} dimensions, or {most - 1} without a batch")
         channels = x.shape[-1 - self.dimensions]
         if channels != self.in_channels:
             raise ValueError(f"the channels of the input (={channels}) must be in_channels (={self.in_channels})")
@@ -144,26 +186,20 @@ class SparseConvNd(SparseLayer):
 
     def _convolve(self, x: Tensor) -> Tensor:
         """The convolution of [batch, channels, ...]; what the op does not pad is padded already."""
-        window = self.window
         for axis, (kernel, gap) in enumerate(zip(self.kernel_size, self.dilation, strict=True), -self.dimensions):
             size, reach = x.shape[axis], (kernel - 1) * gap + 1
             if self.dimensions < 3:
-                size += window.before[axis] + window.after[axis]
+                size += self.window.before[axis] + self.window.after[axis]
             if size < reach:
-                raise ValueError(
-                    f"the padded input (={size} along axis {axis}) must be at least as large as the kernel "
-                    f"(={reach} with its dilation)"
-                )
-        if self.dimensions == 1:
-            return self._convolve_planes(x.unsqueeze(2)).squeeze(2)
-        if self.dimensions == 2:
-            return self._convolve_planes(x)
+                what = f"the padded input (={size} along axis {axis})"
+                raise ValueError(f"{what} must be at least as large as the kernel (={reach} with its dilation)")
+        if self.dimensions < 3:
+            return self._convolve_planes(x) if self.dimensions == 2 else self._convolve_planes(x.unsqueeze(2)).squeeze(2)
         # [batch, channels, output depth, height, width, kernel depth]
         gap = self.dilation[0]
         seen = x.unfold(2, (self.kernel_size[0] - 1) * gap + 1, self._steps[0])[..., ::gap]
         planes = seen.permute(0, 2, 1, 5, 3, 4).flatten(2, 3).flatten(0, 1)
-        y = self._convolve_planes(planes).unflatten(0, (x.shape[0], seen.shape[2]))
-        return y.transpose(1, 2).contiguous()
+        return self._convolve_planes(planes).unflatten(0, (x.shape[0], seen.shape[2])).transpose(1, 2).contiguous()
 
     def _convolve_planes(self, x: Tensor) -> Tensor:
         theta = self.fast_wiring.layer_theta(self.layer_id)
@@ -196,17 +232,14 @@ class SparseConvNd(SparseLayer):
 
 class SparseConv1d(SparseConvNd):
     """``nn.Conv1d`` with exactly K connections (arguments: ``SparseConvNd``)."""
-
     dimensions, dense_class = 1, nn.Conv1d
 
 
 class SparseConv2d(SparseConvNd):
     """``nn.Conv2d`` with exactly K connections (arguments: ``SparseConvNd``)."""
-
     dimensions, dense_class = 2, nn.Conv2d
 
 
 class SparseConv3d(SparseConvNd):
     """``nn.Conv3d`` with exactly K connections (arguments: ``SparseConvNd``)."""
-
     dimensions, dense_class = 3, nn.Conv3d

@@ -1,28 +1,24 @@
 """Transposed convolutions in one to three dimensions, with K connections instead of a dense kernel.
 
-A transposed convolution of stride s is an ordinary one of stride 1 whose input has s - 1 zeros between its neighbours, and
-which runs through input and output from their ends.
-"""
-
-from __future__ import annotations
+One of stride s is an ordinary one of stride 1 with s - 1 zeros between inputs, run from the ends of input and output."""
 
 from collections.abc import Sequence
 from typing import Any, cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
-from wirebound.nn.conv import PaddingMode, SparseConvNd
+from wirebound.nn.conv import PaddingMode, Sizes, SparseConvNd, sizes
+from wirebound.nn.options import WiringOptions
 from wirebound.nn.sparse_layer import Matrix, SparseLayer
 from wirebound.nn.trace import by_operators, one_node, recorded
-from wirebound.nn.window import Sizes, sizes
 
 
 class SparseConvTransposeNd(SparseConvNd):
     """A transposed convolution of torch with exactly K connections; each pass holds the stretched input.
 
-    A row is an output channel and a column an input channel and a place in the kernel, so that fan-in and fan-out mean
-    what they mean elsewhere.
+    A row is an output channel, a column an input channel and a place in the kernel.
 
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation: as in torch.
@@ -33,18 +29,9 @@ class SparseConvTransposeNd(SparseConvNd):
     arguments = (*SparseConvNd.arguments, "output_padding")
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: Sizes = 0,
-        output_padding: Sizes = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Sizes = 1,
-        padding_mode: PaddingMode = "zeros",
-        **options: Any,
+        self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1, padding: Sizes = 0,
+        output_padding: Sizes = 0, groups: int = 1, bias: bool = True, dilation: Sizes = 1,
+        padding_mode: PaddingMode = "zeros", **options: Unpack[WiringOptions],
     ) -> None:
         SparseLayer.__init__(self)
         if padding_mode != "zeros":
@@ -62,9 +49,8 @@ class SparseConvTransposeNd(SparseConvNd):
 
     @classmethod
     def matrices_of(cls, dense: Any) -> list[Matrix]:
-        n_out, groups = dense.out_channels, dense.groups
-        n_in = dense.weight.numel() // n_out if n_out else 0
-        return [Matrix("", dense.weight, n_out, n_in, lambda weight: as_matrix(weight, groups))]
+        n_in = dense.weight.numel() // max(1, dense.out_channels)
+        return [Matrix("", dense.weight, dense.out_channels, n_in, lambda weight: as_matrix(weight, dense.groups))]
 
     @one_node
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
@@ -110,24 +96,20 @@ class SparseConvTransposeNd(SparseConvNd):
 
 
 def as_matrix(weight: Tensor, groups: int) -> Tensor:
-    """The weight [in_channels, out_channels / groups, ...] of torch's transposed layer as the wiring counts it:
-    [out_channels, in_channels / groups · places]."""
+    """Torch's weight [in_channels, out_channels / groups, ...] as [out_channels, in_channels / groups · places]."""
     return weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flatten(1)
 
 
 class SparseConvTranspose1d(SparseConvTransposeNd):
     """``nn.ConvTranspose1d`` with exactly K connections (arguments: ``SparseConvTransposeNd``)."""
-
     dimensions, dense_class = 1, nn.ConvTranspose1d
 
 
 class SparseConvTranspose2d(SparseConvTransposeNd):
     """``nn.ConvTranspose2d`` with exactly K connections (arguments: ``SparseConvTransposeNd``)."""
-
     dimensions, dense_class = 2, nn.ConvTranspose2d
 
 
 class SparseConvTranspose3d(SparseConvTransposeNd):
     """``nn.ConvTranspose3d`` with exactly K connections (arguments: ``SparseConvTransposeNd``)."""
-
     dimensions, dense_class = 3, nn.ConvTranspose3d

@@ -1,9 +1,4 @@
-"""What may go into a sparse layer, and the node of the autograd graph that a layer of one matrix is.
-
-Kernels get addresses, so everything else about a tensor is settled here.
-"""
-
-from __future__ import annotations
+"""What may go into a sparse layer, since kernels get addresses, and the autograd node that a layer of one matrix is."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,8 +11,7 @@ from wirebound.wiring.trust import is_plain
 
 
 def direct(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """``function.apply`` for use while no function transform is active: looking for one, as ``apply`` first does, takes
-    longer than a small layer's arithmetic."""
+    """``function.apply`` without looking for function transforms, which takes longer than a small layer's arithmetic."""
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
 
 
@@ -27,10 +21,8 @@ def settle_input(x: Tensor, theta: Tensor, layer: object, what: str = "the input
     Under autocast another floating dtype is converted: sparse layers compute in the precision of their parameters.
     """
     if type(x) is not Tensor and not is_plain(x):
-        raise TypeError(
-            f"{type(layer).__name__} takes tensors with numbers in memory, not {type(x).__name__}: "
-            "use wb.to_dense(model) where tensors are fake, traced or sharded"
-        )
+        what = f"{type(layer).__name__} takes tensors with numbers in memory, not {type(x).__name__}"
+        raise TypeError(f"{what}: use wb.to_dense(model) where tensors are fake, traced or sharded")
     if x.device != theta.device:
         raise ValueError(f"{what} is on {x.device}, {type(layer).__name__} on {theta.device}: move one of them with .to()")
     if x.dtype is not theta.dtype:
@@ -43,21 +35,18 @@ def settle_input(x: Tensor, theta: Tensor, layer: object, what: str = "the input
 
 
 def settle_bias(bias: Tensor | None, theta: Tensor, length: int, layer: object) -> Tensor | None:
-    """The bias as a kernel may read it."""
     if bias is None:
         return None
     fits = bias.dtype is theta.dtype and bias.device == theta.device and bias.shape == (length,) and is_plain(bias)
     if not fits or (length and not bias._is_zerotensor() and not bias.data_ptr()):  # or its storage was freed
-        raise ValueError(
-            f"the bias of {type(layer).__name__} ({type(bias).__name__}, {bias.dtype} of shape {tuple(bias.shape)} on "
-            f"{bias.device}) must be {theta.dtype} of shape ({length},) on {theta.device}, as its θ is: convert or move the "
-            "whole model, not a layer of it"
-        )
+        given = f"{type(bias).__name__}, {bias.dtype} of shape {tuple(bias.shape)} on {bias.device}"
+        wanted = f"{theta.dtype} of shape ({length},) on {theta.device}, as its θ is: convert or move the whole model"
+        raise ValueError(f"the bias of {type(layer).__name__} ({given}) must be {wanted}")
     return in_memory(bias if bias.is_contiguous() else bias.contiguous())
 
 
 def in_memory(tensor: Tensor) -> Tensor:
-    """The tensor itself, unless its numbers are still to be made: a sign to be taken, or zeros that take no memory."""
+    """The tensor itself, unless its numbers are still to be made: a pending sign, or zeros that take no memory."""
     return tensor.clone() if tensor.is_neg() or tensor._is_zerotensor() else tensor
 
 
@@ -69,15 +58,13 @@ def refuse_second_derivative(name: str) -> None:
 
 def require_kept(tensors: Sequence[Tensor | None], shapes: Sequence[torch.Size], like: Tensor) -> None:
     """What was kept for the backward pass must come back as it was: hooks for saved tensors may return anything."""
-    given = (tensor for tensor in tensors if tensor is not None)
-    for tensor, shape in zip(given, shapes, strict=True):
-        if tensor.shape == shape and tensor.dtype is like.dtype and tensor.device == like.device and is_plain(tensor):
-            continue
-        raise RuntimeError(
-            f"a tensor that was kept for the backward pass ({like.dtype} of shape {tuple(shape)} on {like.device}) came back as "
-            f"{type(tensor).__name__} ({tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}): "
-            "saved_tensors_hooks must give back what they were given"
-        )
+    for tensor, shape in zip((tensor for tensor in tensors if tensor is not None), shapes, strict=True):
+        same = tensor.shape == shape and tensor.dtype is like.dtype and tensor.device == like.device
+        if not (same and is_plain(tensor)):
+            kept = f"{like.dtype} of shape {tuple(shape)} on {like.device}"
+            found = f"{type(tensor).__name__} ({tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device})"
+            what = f"a tensor that was kept for the backward pass ({kept}) came back as {found}"
+            raise RuntimeError(f"{what}: saved_tensors_hooks must give back what they were given")
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -86,8 +73,7 @@ class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, theta: Tensor, bias: Tensor | None, layer: Any) -> Tensor:
         ctx.save_for_backward(x, theta)
-        ctx.shapes = x.shape, theta.shape
-        ctx.layer = layer
+        ctx.shapes, ctx.layer = (x.shape, theta.shape), layer
         ctx.index = index = layer.fast_wiring.layer_index(layer.layer_id)
         return layer.op_forward(x, theta, index, bias)
 
@@ -100,8 +86,7 @@ class _SparseProduct(torch.autograd.Function):
         need_dx, need_dtheta, need_dbias, _ = ctx.needs_input_grad
         dx, dtheta = layer.op_backward(x, dy, theta, ctx.index, need_dx, need_dtheta)
         dbias = dy.sum(layer.bias_sums) if need_dbias else None
-        watch = layer.fast_wiring.watch
-        if watch is not None:
+        if (watch := layer.fast_wiring.watch) is not None:
             watch.setdefault(layer.layer_id, []).append(layer.gradient_source(x, dy))
         return dx, dtheta, dbias, None
 
@@ -110,7 +95,6 @@ _apply: Callable[..., Tensor] = direct(_SparseProduct)
 
 
 def sparse_product(x: Tensor, theta: Tensor, bias: Tensor | None, layer: Any) -> Tensor:
-    """What the op of a layer makes of an input that is settled."""
     try:
         return _apply(x, theta, bias, layer)
     except DormantThetaError:

@@ -1,16 +1,16 @@
 """``SparseLinear``: ``nn.Linear`` with K connections instead of a matrix, and the same for Hugging Face's ``Conv1D``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from wirebound import ops
 from wirebound.nn.inputs import settle_bias, settle_input, sparse_product
+from wirebound.nn.options import WiringOptions
 from wirebound.nn.sparse_layer import Matrix, SparseLayer
 from wirebound.nn.trace import by_operators, recorded
 from wirebound.ops.layout import LayerIndex
@@ -41,9 +41,7 @@ class SparseLinear(SparseLayer):
     bias_sums = (0,)  # what the gradient of the bias sums over
     gradient_source = LinearGradient
 
-    def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, **options: Any
-    ) -> None:
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, **options: Unpack[WiringOptions]) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.wire(LayerShape("linear", out_features, in_features), bias, options)
@@ -57,10 +55,9 @@ class SparseLinear(SparseLayer):
         if not shape or shape[-1] != self.in_features:
             last = shape[-1] if shape else "none"
             raise ValueError(f"the last dimension of the input (={last}) must be in_features (={self.in_features})")
-        bias: Tensor | None
         try:
-            bias = self._parameters["bias"]  # nn.Module takes longer to find an attribute
-        except KeyError:  # somebody computes it, as parametrizations do
+            bias: Tensor | None = self._parameters["bias"]  # nn.Module takes longer to find an attribute
+        except KeyError:  # a parametrization computes it
             bias = self.bias
         bias = settle_bias(bias, theta, self.out_features, self)
         rows = x if len(shape) == 2 else x.reshape(-1, self.in_features)
@@ -81,21 +78,14 @@ class SparseLinear(SparseLayer):
 
 
 def is_conv1d(kind: type) -> bool:
-    """Whether a class is Hugging Face's ``Conv1D``; their package need not be there to say no."""
-    modules = ("transformers.pytorch_utils", "transformers.modeling_utils")
-    return kind.__name__ == "Conv1D" and kind.__module__ in modules
+    """Whether a class is Hugging Face's ``Conv1D``; their package need not be installed."""
+    return kind.__name__ == "Conv1D" and kind.__module__ in ("transformers.pytorch_utils", "transformers.modeling_utils")
 
 
 class SparseTransposedLinear(SparseLinear):
-    """Made by ``sparsify`` from Hugging Face's ``Conv1D`` (GPT-2), a linear layer whose dense weight lies as [in, out]; it has
-    that layer's ``nf`` and ``nx``, and becomes one again.
+    """Made by ``sparsify`` from Hugging Face's ``Conv1D`` (GPT-2), a linear layer whose dense weight lies as [in, out]."""
 
-    Args:
-        nf, nx: outputs and inputs, as in ``Conv1D``.
-        options: the fields of ``WiringOptions``.
-    """
-
-    def __init__(self, nf: int, nx: int, **options: Any) -> None:
+    def __init__(self, nf: int, nx: int, **options: Unpack[WiringOptions]) -> None:
         super().__init__(nx, nf, True, **options)
         self.nf, self.nx = nf, nx
 

@@ -1,17 +1,12 @@
 """Parameters of modules that have no sparse layer of their own, under a wiring: masked dense storage.
 
-The K parameters, their gradients and their optimiser state are as small as everywhere; but the module reads a dense
-weight, so that one is made in every pass, zeros and all, and its gradient is dense too before the K entries are taken
-from it. The ledger counts both.
-"""
-
-from __future__ import annotations
+Parameters and optimiser state are K long; the weight that the module reads, and its gradient, are dense in every pass."""
 
 import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,13 +18,8 @@ from wirebound.wiring import Wiring
 
 
 def matrix_of(module: nn.Module, shape: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns of a parameter as part of a wiring.
-
-    The last dimension are the columns, so that experts [experts, out, in] are matrices one below the other; in a
-    convolution all but the first are, as in its sparse twin.
-    """
-    columns = shape[1:] if isinstance(module, _ConvNd) else shape[-1:]
-    n_in = math.prod(columns)
+    """Rows and columns of a parameter: the last dimension are the columns; in a convolution all but the first are."""
+    n_in = math.prod(shape[1:] if isinstance(module, _ConvNd) else shape[-1:])
     return (math.prod(shape) // n_in if n_in else 0), n_in
 
 
@@ -57,10 +47,6 @@ class MaskedParameter(SparseLayer):
         return f"shape={tuple(self.shape)}, active={self.active}, dense in every pass"
 
 
-def _child(name: str) -> str:
-    return f"masked_{name}"
-
-
 class Masked:
     """Mark of the classes that ``MaskedParameters`` makes."""
 
@@ -72,13 +58,11 @@ _classes: dict[tuple[type[nn.Module], tuple[str, ...]], type[nn.Module]] = {}
 
 def _masked_class(base: type[nn.Module], names: tuple[str, ...]) -> type[nn.Module]:
     """A subclass in which these parameters are made from their wiring whenever someone reads them."""
-    known = _classes.get((base, names))
-    if known is not None:
-        return known
+    if (base, names) in _classes:
+        return _classes[base, names]
 
     def reader(name: str) -> property:
-        child = _child(name)
-        return property(lambda module: module._modules[child]())
+        return property(lambda module: module._modules[f"masked_{name}"]())
 
     def __reduce_ex__(module: nn.Module, protocol: Any) -> Any:
         # The class has no name to be imported by: copies and files name what it is made of.
@@ -104,7 +88,7 @@ def _rebuild(base: type[nn.Module], names: tuple[str, ...]) -> nn.Module:
 
 @dataclass(frozen=True)
 class MaskedParameters:
-    """Parameters of a module without a sparse layer, as ``sparsify`` takes them: dense in every pass (``LayerKind``)."""
+    """Parameters of a module without a sparse layer, as ``sparsify`` takes them (``LayerKind``)."""
 
     names: Sequence[str]
     masked: bool = True
@@ -117,34 +101,26 @@ class MaskedParameters:
         for name in self.names:
             weight = module.get_parameter(name)
             n_out, n_in = matrix_of(module, weight.shape)
-            found.append(Matrix(name, weight, n_out, n_in, functools.partial(_as_rows, n_in=n_in)))
+            found.append(Matrix(name, weight, n_out, n_in, functools.partial(torch.reshape, shape=(-1, n_in))))
         return found
 
     def from_dense(self, module: nn.Module, slots: Sequence[Slot]) -> nn.Module:
-        """Put these parameters under wirings, in place."""
         for name, (wiring, layer_id) in zip(self.names, slots, strict=True):
             shape = module._parameters[name].shape  # type: ignore[union-attr]
             del module._parameters[name]
-            module.add_module(_child(name), MaskedParameter(shape, wiring, layer_id))
+            module.add_module(f"masked_{name}", MaskedParameter(shape, wiring, layer_id))
         before = module.masked_names if isinstance(module, Masked) else ()
         base = type(module).__mro__[2] if isinstance(module, Masked) else type(module)
         module.__class__ = _masked_class(base, (*before, *self.names))
         return module
 
 
-def _as_rows(weight: Tensor, n_in: int) -> Tensor:
-    return weight.reshape(-1, n_in)
-
-
 def unmask_parameters(model: nn.Module) -> nn.Module:
-    """Ordinary dense parameters again, in place."""
     for module in list(model.modules()):
         if not isinstance(module, Masked):
             continue
-        names = module.masked_names
-        module.__class__ = type(module).__mro__[2]
+        names, module.__class__ = module.masked_names, type(module).__mro__[2]
         for name in names:
-            child = module._modules.pop(_child(name))
-            assert isinstance(child, MaskedParameter)
+            child = cast(MaskedParameter, module._modules.pop(f"masked_{name}"))
             module.register_parameter(name, nn.Parameter(child.dense_weight()))
     return model

@@ -1,7 +1,5 @@
 """Perceptrons by their sizes, and the first weights of those that stay dense."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

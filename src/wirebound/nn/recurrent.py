@@ -1,18 +1,17 @@
-"""Torch's recurrent layers (LSTM, GRU, RNN) with K connections instead of their matrices."""
-
-from __future__ import annotations
+"""Torch's recurrent layers and cells (LSTM, GRU, RNN) with K connections instead of their matrices."""
 
 import warnings
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+from typing_extensions import Unpack
 
 from wirebound.nn.inputs import settle_input
-from wirebound.nn.matrix import SparseMatrices
-from wirebound.nn.recurrent_pass import Direction, Pass, packed_like, run_layer, settle_lengths
+from wirebound.nn.options import WiringOptions
+from wirebound.nn.recurrent_pass import Direction, Pass, SparseMatrices, packed_like, run_layer, settle_lengths
 from wirebound.nn.trace import one_node, recorded, recurrent_by_operators
 from wirebound.ops import GATES
 from wirebound.wiring import LayerShape
@@ -48,7 +47,6 @@ class RecurrentMatrices(SparseMatrices):
     nonlinearity: str
 
     def _set_kind(self, nonlinearity: str) -> None:
-        """The kind of recurrence that the argument of ``nn.RNN`` asks for."""
         if nonlinearity not in NONLINEARITIES:
             raise ValueError(f"nonlinearity (={nonlinearity!r}) must be one of {NONLINEARITIES}")
         self.nonlinearity, self.kind = nonlinearity, f"rnn_{nonlinearity}"
@@ -77,12 +75,6 @@ class RecurrentMatrices(SparseMatrices):
             raise ValueError(f"the last dimension of the input (={x.shape[-1]}) must be input_size (={self.input_size})")
         return x
 
-    def _directions(self, names: list[str]) -> list[Direction]:
-        found = []
-        for pair in zip(names[::2], names[1::2], strict=True):
-            found.append(Direction(*(self._modules[n] for n in pair), *(self.bias_of(n) for n in pair)))  # type: ignore[arg-type]
-        return found
-
     def _run(
         self, x: Any, state: tuple[Tensor | None, ...], lengths: Tensor | None, mask: Tensor | None
     ) -> tuple[Any, list[Tensor]]:
@@ -95,8 +87,8 @@ class RecurrentMatrices(SparseMatrices):
             return packed_like(y, x, lengths, self.batch_first), finals
         if recorded(x):
             if lengths is not None or mask is not None:
-                kind = type(self).__name__
-                raise RuntimeError(f"{kind} with lengths= or mask= cannot be traced or exported: use wb.to_dense(model)")
+                rule = "with lengths= or mask= cannot be traced or exported: use wb.to_dense(model)"
+                raise RuntimeError(f"{type(self).__name__} {rule}")
             return recurrent_by_operators(self, x, state)
         x = self._require_input(x, 3)
         batched = x.dim() == 3
@@ -114,13 +106,15 @@ class RecurrentMatrices(SparseMatrices):
         ends: list[list[Tensor]] = [[] for _ in starts]
         each = 2 if self.bidirectional else 1
         for layer in range(self.num_layers):
-            directions = self._directions(self.matrix_names[2 * each * layer : 2 * each * (layer + 1)])
+            names = self.matrix_names[2 * each * layer : 2 * each * (layer + 1)]
+            pairs = zip(names[::2], names[1::2], strict=True)
+            held: Any = self._modules
+            directions = [Direction(*map(held.get, pair), *map(self.bias_of, pair)) for pair in pairs]
             job = Pass(self.kind, self.hidden_size, directions, lengths, batch_first)
             own = [s[each * layer : each * (layer + 1)] for s in starts]
             x, *last = run_layer(job, x, own[0], own[1] if len(own) > 1 else None)
             for end, value in zip(ends, last, strict=False):
-                assert value is not None
-                end.append(value)
+                end.append(cast(Tensor, value))
             if self.dropout and self.training and layer + 1 < self.num_layers:
                 x = F.dropout(x, self.dropout)
         finals = [torch.cat(end) if len(end) > 1 else end[0] for end in ends]
@@ -133,10 +127,8 @@ class RecurrentMatrices(SparseMatrices):
         if state is None:
             return x.new_zeros(expected)
         if state.shape != expected:
-            raise ValueError(
-                f"the shape of an initial state (={tuple(state.shape)}) must be "
-                f"(layers × directions, batch, hidden_size) = {expected}, without the batch if the input has none"
-            )
+            rule = f"must be (layers × directions, batch, hidden_size) = {expected}, without the batch if the input has none"
+            raise ValueError(f"the shape of an initial state (={tuple(state.shape)}) {rule}")
         return settle_input(state, x, self, "an initial state")
 
     def extra_repr(self) -> str:
@@ -153,26 +145,17 @@ class SparseRecurrent(RecurrentMatrices):
     Args:
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional: as in torch.
         proj_size: must be 0.
-        options: connectivity, budget and the other fields of ``WiringOptions``; the order of layers is that of ``matrix_shapes``.
+        options: connectivity, budget and the other fields of ``WiringOptions``.
     """
 
     arguments: ClassVar[tuple[str, ...]] = (
-        *("input_size", "hidden_size", "num_layers", "bias"),
-        *("batch_first", "dropout", "bidirectional"),
+        "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional",
     )
     proj_size = 0
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        **options: Any,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
+        dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, **options: Unpack[WiringOptions],
     ) -> None:
         super().__init__()
         self._set(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers, bias=bias)
@@ -191,9 +174,8 @@ class SparseRecurrent(RecurrentMatrices):
     ) -> tuple[Any, Any]:
         """(output, h_n), or (output, (h_n, c_n)) of an LSTM, as in torch.
 
-        ``lengths`` [batch], or a boolean ``mask`` [batch, time] that is true up to each sequence's end: beyond it
-        outputs are 0, last states are those of the last valid step, and the reverse direction starts there, as with
-        torch's packed sequences.
+        ``lengths`` [batch], or a boolean ``mask`` [batch, time] that is true up to each sequence's end, has the effect
+        of torch's packed sequences: beyond the end outputs are 0, and the reverse direction starts there.
         """
         y, finals = self._run(x, self._states(state, "initial state"), lengths, mask)
         return y, tuple(finals) if self.kind == "lstm" else finals[0]
@@ -204,33 +186,76 @@ class SparseRecurrent(RecurrentMatrices):
 
 class SparseLSTM(SparseRecurrent):
     """``nn.LSTM`` with exactly K connections in all its matrices (arguments: ``SparseRecurrent``)."""
-
     kind, dense_class = "lstm", nn.LSTM
 
 
 class SparseGRU(SparseRecurrent):
     """``nn.GRU`` with exactly K connections in all its matrices (arguments: ``SparseRecurrent``)."""
-
     kind, dense_class = "gru", nn.GRU
 
 
 class SparseRNN(SparseRecurrent):
     """``nn.RNN`` with exactly K connections in all its matrices (arguments: ``SparseRecurrent``, and ``nonlinearity``)."""
-
     dense_class = nn.RNN
     arguments = (*SparseRecurrent.arguments, "nonlinearity")
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        nonlinearity: str = "tanh",
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        **options: Any,
+        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, **options: Unpack[WiringOptions],
     ) -> None:
         self._set_kind(nonlinearity)
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, **options)
+
+
+class SparseCell(RecurrentMatrices):
+    """A cell of torch with exactly K connections in its two matrices: one step of the recurrent layer of its kind.
+
+    Args:
+        input_size, hidden_size, bias: as in torch.
+        options: connectivity, budget and the other fields of ``WiringOptions``.
+    """
+
+    arguments: ClassVar[tuple[str, ...]] = ("input_size", "hidden_size", "bias")
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, **options: Unpack[WiringOptions]) -> None:
+        super().__init__()
+        self._set(input_size=input_size, hidden_size=hidden_size, bias=bias)
+        rows = GATES[self.kind] * hidden_size
+        self.hold([LayerShape("weight_ih", rows, input_size), LayerShape("weight_hh", rows, hidden_size)], bias, options)
+
+    @one_node
+    def forward(self, input: Tensor, hx: Any = None) -> Any:
+        """h after one step, or (h, c) of an LSTM, as in torch."""
+        state = self._states(hx, "state")
+        if not recorded(input):
+            self._require_input(input, 2)
+            expected = (*input.shape[:-1], self.hidden_size)
+            for given in state:
+                if given is not None and given.shape != expected:
+                    raise ValueError(f"the shape of a state (={tuple(given.shape)}) must be {expected}")
+        starts = tuple(None if given is None else given.unsqueeze(0) for given in state)
+        ends = tuple(end.squeeze(0) for end in self._run(input.unsqueeze(0), starts, None, None)[1])
+        return ends if self.kind == "lstm" else ends[0]
+
+
+class SparseLSTMCell(SparseCell):
+    """``nn.LSTMCell`` with exactly K connections in its two matrices (arguments: ``SparseCell``)."""
+    kind, dense_class = "lstm", nn.LSTMCell
+
+
+class SparseGRUCell(SparseCell):
+    """``nn.GRUCell`` with exactly K connections in its two matrices (arguments: ``SparseCell``)."""
+    kind, dense_class = "gru", nn.GRUCell
+
+
+class SparseRNNCell(SparseCell):
+    """``nn.RNNCell`` with exactly K connections in its two matrices (arguments: ``SparseCell``, and ``nonlinearity``)."""
+    dense_class = nn.RNNCell
+    arguments = (*SparseCell.arguments, "nonlinearity")
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
+        **options: Unpack[WiringOptions],
+    ) -> None:
+        self._set_kind(nonlinearity)
+        super().__init__(input_size, hidden_size, bias, **options)

@@ -1,30 +1,20 @@
 """What all sparse layers share: their matrices are layers of a wiring, one of which owns it, and each has a torch twin."""
 
-from __future__ import annotations
-
+import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from wirebound.nn.options import Slot, WiringOptions
+from wirebound.nn.options import Slot, WiringOptions, settle_options
 from wirebound.nn.trace import plain_matrix, recorded
 from wirebound.nn.weight import lazy_weight, refuse
 from wirebound.wiring import LayerShape, Wiring
 
 Module = TypeVar("Module", bound=nn.Module)
-_HOOKS = (
-    *("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
-    *("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs"),
-    *("_backward_hooks", "_backward_pre_hooks", "_is_full_backward_hook"),
-)
-
-
-def zero_bias(wiring: Wiring, length: int) -> nn.Parameter:
-    return nn.Parameter(wiring.theta.new_zeros(length))
 
 
 @dataclass(frozen=True)
@@ -38,7 +28,7 @@ class Matrix:
     arrange: Callable[[Tensor], Tensor]  # from the weight to [n_out, n_in]
 
     @classmethod
-    def rows_first(cls, name: str, weight: Tensor) -> Matrix:
+    def rows_first(cls, name: str, weight: Tensor) -> "Matrix":
         """Of a weight whose first dimension are the outputs, all others together the inputs."""
         n_out = weight.shape[0]
         return cls(name, weight, n_out, weight.numel() // n_out if n_out else 0, lambda weight: weight.flatten(1))
@@ -62,7 +52,6 @@ class SparseModule(nn.Module):
 
     @classmethod
     def matrices_of(cls, dense: Any) -> list[Matrix]:
-        """The matrices of the torch layer."""
         return [Matrix.rows_first("", dense.weight)]
 
     @classmethod
@@ -70,16 +59,14 @@ class SparseModule(nn.Module):
         """The sparse layer in place of a torch layer, with the very Parameters of its biases: optimisers may hold them."""
         twin = cls(**cls.arguments_of(dense), wiring=slots)
         for name, bias in dense._parameters.items():
-            if not name.startswith("bias") or bias is None:
-                continue
-            if bias.is_meta:
-                twin.get_parameter(name).requires_grad_(bias.requires_grad)
-            else:
-                twin._parameters[name] = bias
+            if bias is not None and name.startswith("bias"):
+                if bias.is_meta:
+                    twin.get_parameter(name).requires_grad_(bias.requires_grad)
+                else:
+                    twin._parameters[name] = bias
         return twin.train(dense.training)
 
     def dense_twin(self) -> Any:
-        """The ordinary torch layer with these weights."""
         if self.dense_class is None:
             raise TypeError(f"{type(self).__name__} has no dense twin")
         theta = self.wiring.theta
@@ -91,10 +78,9 @@ class SparseModule(nn.Module):
     @classmethod
     def arguments_of(cls, module: nn.Module) -> dict[str, Any]:
         found = {name: getattr(module, name) for name in cls.arguments}
-        return {name: value is not None and value is not False if name == "bias" else value for name, value in found.items()}
+        return found | ({"bias": found["bias"] is not None and found["bias"] is not False} if "bias" in found else {})
 
     def fill_dense(self, twin: Any) -> None:
-        """Copy weights and biases into the torch layer."""
         raise NotImplementedError
 
     def requires_grad_(self: Module, requires_grad: bool = True) -> Module:
@@ -105,8 +91,7 @@ class SparseModule(nn.Module):
 class SparseLayer(SparseModule):
     """A layer whose weights are layer ``layer_id`` of a wiring.
 
-    The first layer of a wiring holds it as a submodule, so that a model's ``parameters()`` and ``state_dict()`` see
-    each wiring once; the other layers refer to it.
+    The first layer of a wiring holds it as a submodule, so that a model sees each wiring once; the others refer to it.
     """
 
     wiring: Wiring
@@ -115,16 +100,14 @@ class SparseLayer(SparseModule):
     bias: nn.Parameter | None
     made_dense = 0  # how often its weight was made dense, by whoever computed with it
 
-    def wire(self, shape: LayerShape, bias: bool, options: dict[str, Any]) -> None:
-        """Take the matrix that the options ask for, and a bias of zeros."""
-        ((wiring, layer_id, owner),) = WiringOptions(**options).slots([shape])
-        self.bias = zero_bias(wiring, shape.n_out) if bias else None
+    def wire(self, shape: LayerShape, bias: bool, options: WiringOptions) -> None:
+        ((wiring, layer_id, owner),) = settle_options(options, [shape])
+        self.bias = nn.Parameter(wiring.theta.new_zeros(shape.n_out)) if bias else None
         self.attach(wiring, layer_id, owner=owner)
 
     def attach(self, wiring: Wiring, layer_id: int, *, owner: bool) -> None:
         self.layer_id = layer_id
-        # Past nn.Module's registration: plain attributes, which copying and pickling keep identical. The second is
-        # for the forward pass, where looking a submodule up takes longer than the work of a small layer.
+        # A plain attribute: looking a submodule up takes longer than the forward pass of a small layer.
         object.__setattr__(self, "fast_wiring", wiring)
         if owner:
             self.wiring = wiring
@@ -133,15 +116,12 @@ class SparseLayer(SparseModule):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "wiring" and value is not self.fast_wiring:
-            raise AttributeError(
-                f"the wiring of {type(self).__name__} cannot be replaced or wrapped, because other layers may share it: put "
-                "another layer in its place, made with wiring=... and layer_id=..., or load a state dict"
-            )
+            why = f"the wiring of {type(self).__name__} cannot be replaced or wrapped: other layers may share it"
+            raise AttributeError(f"{why}. Put another layer in its place, made with wiring= and layer_id=, or load a state dict")
         super().__setattr__(name, value)
 
     @property
     def active(self) -> int:
-        """Connections of this layer now."""
         return self.wiring.layer_active[self.layer_id]
 
     def arranged(self, matrix: Tensor) -> Tensor:
@@ -165,7 +145,6 @@ class SparseLayer(SparseModule):
         super().register_parameter(name, param)
 
     def plain_weight(self) -> Tensor:
-        """The weight by torch operators, dense, for whoever records them (``nn/trace.py``)."""
         return self.arranged(plain_matrix(self.fast_wiring, self.layer_id))
 
     def dense_weight(self) -> Tensor:
@@ -181,11 +160,9 @@ class SparseLayer(SparseModule):
         possible = self.wiring.layers[self.layer_id].possible
         return f"active={self.active} ({100 * self.active / possible if possible else float('nan'):.3g} %)"
 
-    # What torch's tools do to each module of a model
-
     def __prepare_scriptable__(self) -> NoReturn:
-        kind = type(self).__name__
-        raise RuntimeError(f"torch.jit.script cannot compile {kind}: script wb.to_dense(model), or use torch.jit.trace")
+        what = f"torch.jit.script cannot compile {type(self).__name__}"
+        raise RuntimeError(f"{what}: script wb.to_dense(model), or use torch.jit.trace")
 
     @property
     def qconfig(self) -> Any:
@@ -216,11 +193,7 @@ def wirings(model: nn.Module) -> list[Wiring]:
 
 
 def set_frozen(module: Module, frozen: bool) -> Module:
-    """Freeze or train all of a module and nothing else: its sparse layers, and its parameters other than θ.
-
-    Where all layers of a wiring are frozen, ``requires_grad`` of θ says so, as for any parameter; marks of layers are
-    for some of them.
-    """
+    """Freeze or train all of a module and nothing else; where all layers of a wiring are frozen, θ has no requires_grad."""
     shared: dict[int, tuple[Wiring, set[int]]] = {}
     for _, layer in sparse_layers(module):
         shared.setdefault(id(layer.wiring.theta), (layer.wiring, set()))[1].add(layer.layer_id)
@@ -236,16 +209,46 @@ def set_frozen(module: Module, frozen: bool) -> Module:
     return module
 
 
-def replace_modules(model: nn.Module, replacement: Mapping[int, nn.Module]) -> nn.Module:
-    """The model with modules replaced, with their hooks, wherever it holds them, in place; ``replacement`` goes by ``id``."""
-    for module in list(model.modules()):
-        if id(module) in replacement:
-            for hooks in _HOOKS:  # the very dictionaries: their handles still work
-                replacement[id(module)].__dict__[hooks] = module.__dict__[hooks]
-    if id(model) in replacement:
-        return replacement[id(model)]
-    for module in list(model.modules()):
-        for name, child in list(module._modules.items()):
-            if child is not None and id(child) in replacement:
-                module._modules[name] = replacement[id(child)]
-    return model
+def freeze(module: nn.Module) -> None:
+    """Stop training of a module: no connection of its sparse layers moves, dies or is born until ``unfreeze``.
+
+    Its other parameters get ``requires_grad=False``. Other layers of a shared wiring still rewire among themselves. Like
+    ``requires_grad``, this is not part of a state dict or checkpoint; copies of a model have it.
+    """
+    set_frozen(_module("freeze", module), True)
+    for parameter in module.parameters():
+        if not parameter.requires_grad:
+            parameter.grad = None  # or the next step would still take it
+
+
+def unfreeze(module: nn.Module) -> None:
+    """Train a module again, sparse layers and all other parameters."""
+    set_frozen(_module("unfreeze", module), False)
+
+
+def set_rates(module: nn.Module, *, lr: float | None = None, weight_decay: float | None = None) -> None:
+    """Give the connections of a module's sparse layers a learning rate and weight decay of their own.
+
+    Both are factors on what the optimiser's group of θ says; ℓ1 and noise follow the layer's own learning rate.
+
+    Args:
+        module: a sparse layer, or any module that holds some.
+        lr: factor on the learning rate, >= 0; 1 is as the optimiser says, None leaves it as it is.
+        weight_decay: factor on the weight decay, likewise.
+    """
+    given = {"lr": lr, "weight_decay": weight_decay}
+    factors = {name: float(factor) for name, factor in given.items() if factor is not None}
+    for name, factor in factors.items():
+        if not (math.isfinite(factor) and factor >= 0):
+            raise ValueError(f"{name} (={given[name]}) must be a finite factor >= 0")
+    layers = [layer for _, layer in sparse_layers(_module("set_rates", module))]
+    if not layers:
+        raise ValueError(f"module (={type(module).__name__}) has no sparse layer: use parameter groups of the optimiser")
+    for layer in layers:
+        layer.wiring.set_layer_rates(layer.wiring.layer_rates.changed(layer.layer_id, **factors))
+
+
+def _module(name: str, module: nn.Module) -> nn.Module:
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"{name} takes a module, not {type(module).__name__}")
+    return module

@@ -1,11 +1,7 @@
 """``SparseSequential``: an ``nn.Sequential`` that takes sparse layers in a row as one node of the autograd graph.
 
-At small batches a training step is mostly the overhead of its calls. A run of at least two sparse linear layers with
-ReLU, tanh, sigmoid or nothing behind each goes through one native call forward and one backward, unless a module
-of the run has hooks, or the work is large enough for the layers' own kernels to use several threads.
-"""
-
-from __future__ import annotations
+A run of at least two sparse linear layers with ReLU, tanh, sigmoid or nothing behind each is one native call forward and
+one backward, unless a module has hooks, or the work is enough for the layers' own kernels to use several threads."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,9 +22,8 @@ from wirebound.wiring import Wiring, copies
 from wirebound.wiring.trust import is_plain
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-# Up to so many multiply-adds, counting a feature as one, the stack is faster than its layers one by one, whose own
-# kernels use several threads. With one thread it would be up to five times as many, but the two sum in different orders,
-# and the number of threads must not change a result.
+# Up to so many multiply-adds, counting a feature as one, the stack is faster than its layers one by one on several
+# threads. With one thread it would be more, but the two sum in different orders, and threads must not change a result.
 _MOST_WORK = 1_000_000
 
 
@@ -41,8 +36,7 @@ class _SparseStack(torch.autograd.Function):
         # θ is among them only to notice if someone changes it before the backward pass.
         thetas = parameters[: stack.n_wirings]
         ctx.save_for_backward(x, kept, *thetas)
-        ctx.shapes = x.shape, kept.shape, *(theta.shape for theta in thetas)
-        ctx.stack = stack
+        ctx.shapes, ctx.stack = (x.shape, kept.shape, *(theta.shape for theta in thetas)), stack
         return y
 
     @staticmethod
@@ -97,8 +91,7 @@ class StackRun:
                 parameters.append(bias)
             elif layer.bias is not None:  # it is computed, as by parametrizations
                 return None
-        stack = self._prepare(parameters)
-        if stack is None:
+        if (stack := self._prepare(parameters)) is None:
             return None
         flat = x.dim() == 2
         rows = x if flat else x.reshape(-1, self.in_features)
@@ -117,15 +110,13 @@ class StackRun:
         shape = x.shape
         if not shape or shape[-1] != self.in_features or not ops.backend_of(x).has_stack:
             return False
-        for attributes in self._attributes:
-            if "forward" in attributes:
-                return False
+        if any("forward" in attributes for attributes in self._attributes):
+            return False
         if any(self._hooks) or torch_module._has_any_global_hook() or list(map(type, self.modules)) != self.kinds:
             return False
         if transforms_active() or any(w.watch is not None or w.has_frozen for w in self.wirings):
             return False
-        work = x.numel() // self.in_features * self.work
-        return work < _MOST_WORK
+        return x.numel() // self.in_features * self.work < _MOST_WORK
 
     def _prepare(self, parameters: Sequence[Tensor]) -> Stack | None:
         """The layers for the kernels: as before unless a tensor has moved; None if one of them does not fit."""
@@ -150,17 +141,15 @@ class StackRun:
             if tensor.shape != (length,) or in_memory(tensor) is not tensor or (length and not tensor.data_ptr()):
                 return None
         taken = {(id(layer.fast_wiring), layer.layer_id) for layer in self.layers}
-        wirings = []
+        wirings, layers = [], []
         for w in self.wirings:
             covered = all((id(w), layer_id) in taken for layer_id in range(len(w.layers)))
             wirings.append(StackWiring(w.theta, w.packed_rows, w.colptr, covered=covered, bound=w.sign_bound))
-        layers = []
         for module, behind in zip(self.modules, (*self.modules[1:], None), strict=True):
             if isinstance(module, SparseLinear):
                 number = next(i for i, wiring in enumerate(self.wirings) if wiring is module.fast_wiring)
                 first = module.fast_wiring.geometry.column_start[module.layer_id]
-                activation = KERNEL_NUMBERS.get(type(behind), 0)
-                shape = (module.in_features, module.out_features)
+                shape, activation = (module.in_features, module.out_features), KERNEL_NUMBERS.get(type(behind), 0)
                 layers.append(StackLayer(*shape, number, first, module.bias, activation))
         return backend.stack(wirings, layers)
 
@@ -185,7 +174,6 @@ class SparseSequential(nn.Sequential):
 
 
 def _pieces(modules: Sequence[nn.Module]) -> list[StackRun | nn.Module]:
-    """The modules, with those of each run as one."""
     pieces: list[StackRun | nn.Module] = []
     at = 0
     while at < len(modules):
@@ -197,12 +185,8 @@ def _pieces(modules: Sequence[nn.Module]) -> list[StackRun | nn.Module]:
             elif end == at or type(module) not in KERNEL_NUMBERS or type(modules[end - 1]) in KERNEL_NUMBERS:
                 break
             end += 1
-        if layers >= 2:
-            pieces.append(StackRun(modules[at:end]))
-        else:
-            end = at + 1
-            pieces.append(modules[at])
-        at = end
+        pieces.append(StackRun(modules[at:end]) if layers >= 2 else modules[at])
+        at = end if layers >= 2 else at + 1
     return pieces
 
 
@@ -215,7 +199,6 @@ def with_runs(model: nn.Module) -> nn.Module:
 
 
 def without_runs(model: nn.Module) -> nn.Module:
-    """Back to plain ``nn.Sequential`` modules, in place."""
     for module in model.modules():
         if type(module) is SparseSequential:
             module.__dict__.pop("_plan", None)

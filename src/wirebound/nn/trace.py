@@ -1,12 +1,7 @@
-"""Sparse layers by plain torch operators, for whoever records operators: our kernels leave no trace in a graph.
+"""Sparse layers by plain torch operators, for tracers, exporters, fake tensors and ``torch.func``, which cannot see kernels.
 
-``torch.jit.trace``, ``torch.onnx.export``, ``torch.export``, ``make_fx`` and fake tensors see the operators that run, and
-the transforms of ``torch.func`` know how each is transformed. In them, and only there, a sparse layer is its dense twin:
-the matrix is made from θ by operators with shapes that do not depend on the wiring, so that the recorded graph stays right
-when connections move.
-"""
-
-from __future__ import annotations
+There, and only there, a sparse layer is its dense twin: the matrix is made from θ by operators with shapes that do not
+depend on the wiring, so that the recorded graph stays right when connections move."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -22,11 +17,9 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from wirebound.ops.layout import rows_of
 from wirebound.wiring import Wiring, mapping
 
-_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)  # from torch 2.7 on
-
 P = ParamSpec("P")
 R = TypeVar("R")
-
+_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)  # from torch 2.7 on
 _RECORDERS = (_TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.FUNCTIONAL, _TorchDispatchModeKey.PROXY)
 
 
@@ -70,7 +63,6 @@ def one_node(forward: Callable[P, R]) -> Callable[P, R]:
 
 
 def plain_matrix(wiring: Wiring, layer_id: int) -> Tensor:
-    """The dense matrix [n_out, n_in] of one layer by torch operators, from which gradients flow to θ."""
     if _get_tracing_state() is not None and torch.onnx.is_in_onnx_export():
         state, put = _get_tracing_state(), torch._C._set_tracing_state  # type: ignore[attr-defined]
         put(None)
@@ -78,12 +70,11 @@ def plain_matrix(wiring: Wiring, layer_id: int) -> Tensor:
             return wiring.layer_dense(layer_id)  # a constant: ONNX has no need of θ, nor of all these operators
         finally:
             put(state)
-    packed_rows, colptr = wiring.packed_rows, wiring.colptr
-    theta: Tensor = wiring.theta
+    packed_rows, theta = wiring.packed_rows, cast(Tensor, wiring.theta)
     shape, first = wiring.layers[layer_id], wiring.geometry.column_start[layer_id]
     # The column of a connection is the number of later columns that start at or before it.
     starts = packed_rows.new_zeros(packed_rows.numel() + 1, dtype=torch.int64)
-    inner = colptr[1:-1]
+    inner = wiring.colptr[1:-1]
     columns = starts.scatter_add(0, inner, torch.ones_like(inner))[:-1].cumsum(0) - first
     others = (columns < 0) | (columns >= shape.n_in)
     # Connections of other layers go to a place behind the matrix, which is cut off.
@@ -95,10 +86,7 @@ def plain_matrix(wiring: Wiring, layer_id: int) -> Tensor:
 
 
 def by_operators(layer: Any, function: Callable[..., Any], x: Any, *rest: Any) -> Any:
-    """``function`` of a recorded input, the layer's weight and bias, and the rest of its arguments.
-
-    Sparse layers compute in the precision of their parameters, also under autocast.
-    """
+    """``function`` of a recorded input, the layer's weight and bias, and the rest, in the precision of the parameters."""
     if isinstance(x, fx.Proxy):
         return leaf(layer, x)
     weight = layer.plain_weight()
@@ -109,7 +97,6 @@ def by_operators(layer: Any, function: Callable[..., Any], x: Any, *rest: Any) -
 
 
 def recurrent_by_operators(layer: Any, x: Any, state: Sequence[Tensor | None]) -> tuple[Tensor, list[Tensor]]:
-    """Output and last states of a recurrent layer for a recorded input."""
     batched = x.dim() == 3
     if not batched:
         x = x.unsqueeze(1)

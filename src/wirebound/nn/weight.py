@@ -1,10 +1,6 @@
-"""``layer.weight``: a matrix that is described at once and made when someone computes with it.
+"""``layer.weight``: a matrix that is described at once and made dense, from θ, for each operation that computes with it.
 
-Programs ask a layer for ``weight.dtype``, ``weight.device`` or ``weight.shape`` in every pass: these cost nothing.
-Whoever computes with the weight gets the dense matrix, made from θ for that one operation, and a gradient to it reaches
-θ at the active positions. Views of the weight are described too, so that nobody writes to a dense copy and believes
-that the layer has changed: every way to write is refused.
-"""
+A gradient to it reaches θ at the active positions. Views of it are descriptions too; every way to write is refused."""
 
 from __future__ import annotations
 
@@ -17,24 +13,22 @@ from torch.utils._pytree import tree_map_only
 
 from wirebound.ops.layout import LayerIndex, for_connections, rows_of, signs_of
 from wirebound.wiring import mapping
+from wirebound.wiring.trust import version_of
 
 if TYPE_CHECKING:
     from wirebound.nn.sparse_layer import SparseLayer
 
 View = Callable[[Tensor], Tensor]
-
 _LIKE = (
-    *("new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full"),
-    *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"),
+    "new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full", "empty_like", "zeros_like", "ones_like",
+    "full_like", "rand_like", "randn_like",
 )
 
 
 def refuse(what: str) -> NoReturn:
-    raise RuntimeError(
-        f"the weight of a sparse layer cannot be changed ({what}): it is made from its K connections whenever it is "
-        "read. wb.sparsify(model, keep='largest') takes over the weights of a dense model; the parameter is θ, "
-        "layer.wiring.theta, with weight = sign · θ"
-    )
+    why = f"the weight of a sparse layer cannot be changed ({what}): it is made from its K connections whenever it is read"
+    advice = "wb.sparsify(model, keep='largest') takes over the weights of a dense model"
+    raise RuntimeError(f"{why}. {advice}; the parameter is θ, layer.wiring.theta, with weight = sign · θ")
 
 
 class DenseGradient:
@@ -48,7 +42,7 @@ class DenseGradient:
 
 
 class Reading:
-    """The matrix of a layer at the moment of reading: enough to make its matrix, and to bring a gradient back."""
+    """What makes the matrix of a layer as it was at the moment of reading, and brings a gradient back."""
 
     def __init__(self, layer: SparseLayer) -> None:
         self.layer = layer
@@ -57,13 +51,10 @@ class Reading:
         self.theta = wiring.layer_theta(layer_id)
         self.values = self.theta.detach()
         self.index: LayerIndex = wiring.layer_index(layer_id)
-        self.version = self._version()
-
-    def _version(self) -> int:
-        return 0 if self.values.is_inference() else self.values._version
+        self.version = version_of(self.values)
 
     def dense(self) -> Tensor:
-        if self._version() != self.version:
+        if version_of(self.values) != self.version:
             raise RuntimeError("θ was changed since layer.weight was read, and connections may have moved: read it again")
         self.layer.made_dense += 1
         values = self.values
@@ -73,8 +64,7 @@ class Reading:
 
     def gradient(self, dense: Tensor) -> Tensor:
         """∂E/∂θ from the gradient of the dense matrix; in torch operators, so that it has a gradient itself."""
-        watch = self.layer.fast_wiring.watch
-        if watch is not None:
+        if (watch := self.layer.fast_wiring.watch) is not None:
             watch.setdefault(self.layer.layer_id, []).append(DenseGradient(dense.detach()))
         packed_rows, colptr = self.index.layer_packed_rows(), self.index.layer_colptr()
         columns = for_connections(torch.arange(self.shape[1], device=packed_rows.device), colptr, packed_rows.numel())
@@ -94,13 +84,11 @@ class SparseWeight(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # results are ordinary tensors
 
     @staticmethod
-    def __new__(
-        cls: type[SparseWeight], readings: Sequence[Reading], described: Tensor, views: tuple[View, ...]
-    ) -> SparseWeight:
+    def __new__(cls: Any, readings: Sequence[Reading], described: Tensor, views: tuple[View, ...]) -> SparseWeight:
         made: Any = Tensor._make_wrapper_subclass(
             cls, described.shape, strides=described.stride(), storage_offset=described.storage_offset(),
             dtype=described.dtype, device=readings[0].values.device,
-        )  # fmt: skip
+        )
         made._readings, made._described, made._views = readings, described, views
         return made
 
@@ -126,10 +114,8 @@ class SparseWeight(Tensor):
         seen = func(self._described, *rest, **kwargs)
         if isinstance(seen, Tensor):
             return SparseWeight(self._readings, seen, (*self._views, lambda dense: func(dense, *rest, **kwargs)))
-        return [
-            SparseWeight(self._readings, one, (*self._views, lambda dense, i=i: func(dense, *rest, **kwargs)[i]))
-            for i, one in enumerate(seen)
-        ]
+        views = [(*self._views, lambda dense, i=i: func(dense, *rest, **kwargs)[i]) for i in range(len(seen))]  # type: ignore[misc]
+        return [SparseWeight(self._readings, one, view) for one, view in zip(seen, views, strict=True)]
 
     def _dense(self) -> Tensor:
         matrices = [reading.dense() for reading in self._readings]
@@ -139,10 +125,8 @@ class SparseWeight(Tensor):
         return dense
 
     def _outline(self) -> Tensor:
-        """A tensor of this shape, dtype and device that takes next to no memory, for functions that ask no more."""
+        """A tensor of this shape, dtype and device that takes next to no memory."""
         return torch.empty((), dtype=self.dtype, device=self.device).expand(self.shape)
-
-    # What torch answers past its operators
 
     @property
     def requires_grad(self) -> bool:
@@ -212,19 +196,14 @@ class _Weight(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors  # raises if someone has changed θ since
         readings: Sequence[Reading] = ctx.readings
-        matrix = _disarranged(grads[0], ctx.described).view(-1, readings[0].shape[1])
-        blocks = matrix.split([reading.shape[0] for reading in readings])
-        return None, None, *(
-            reading.gradient(block) if need else None
-            for reading, block, need in zip(readings, blocks, ctx.needs_input_grad[2:], strict=True)
-        )
-
-
-def _disarranged(gradient: Tensor, described: Tensor) -> Tensor:
-    """The numbers of a gradient in the order of the matrix that the weight is a view of."""
-    if described.is_contiguous():
-        return gradient.reshape(-1)
-    return gradient.new_zeros(gradient.numel()).as_strided_scatter(gradient, described.shape, described.stride())
+        gradient, described = grads[0], ctx.described
+        if described.is_contiguous():
+            flat = gradient.reshape(-1)
+        else:  # the numbers in the order of the matrix that the weight is a view of
+            flat = gradient.new_zeros(gradient.numel()).as_strided_scatter(gradient, described.shape, described.stride())
+        blocks = flat.view(-1, readings[0].shape[1]).split([reading.shape[0] for reading in readings])
+        needed = zip(readings, blocks, ctx.needs_input_grad[2:], strict=True)
+        return None, None, *(reading.gradient(block) if need else None for reading, block, need in needed)
 
 
 def lazy_weight(layers: Sequence[SparseLayer], arrange: View) -> Tensor:

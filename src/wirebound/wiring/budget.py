@@ -1,7 +1,5 @@
 """How a budget is shared out among layers at the start. The total is always exactly the budget that was asked for."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import numbers
@@ -52,8 +50,7 @@ def settle_budget(connectivity: float | None, budget: int | None, possible: int)
 def apportion(weights: Sequence[float], capacities: Sequence[int], total: int) -> list[int]:
     """Whole numbers in proportion to ``weights``, none above its capacity, their sum exactly ``total``.
 
-    What a full layer cannot take is shared out among the others; the rounding is settled by largest remainder.
-    Every layer that can hold a connection gets one, if the total suffices.
+    Rounding is by largest remainder. Every layer that can hold a connection gets one, if the total suffices.
     """
     if total > sum(capacities):
         raise ValueError(f"budget (={total}) must be in [1, {sum(capacities)}], what the layers have room for")
@@ -109,25 +106,19 @@ def read_allocation(text: str) -> Allocation:
     for number in (int, float):
         with contextlib.suppress(ValueError):
             return [number(part.strip()) for part in text.split(",")]
-    raise ValueError(
-        f"allocation (={text!r}) must be one of {', '.join(RULES)}, or counts or connectivities of all layers, as in 1764,690,228"
-    )
+    rule = f"must be one of {', '.join(RULES)}, or counts or connectivities of all layers, as in 1764,690,228"
+    raise ValueError(f"allocation (={text!r}) {rule}")
 
 
 def allocate(
-    names: Sequence[str],
-    shapes: Sequence[Shape],
-    allocation: Allocation,
-    connectivity: float | None,
-    budget: int | None,
-    capacities: Sequence[int] | None = None,
+    names: Sequence[str], shapes: Sequence[Shape], allocation: Allocation, connectivity: float | None,
+    budget: int | None, capacities: Sequence[int] | None = None,
 ) -> list[int]:
     """Connections of each layer at the start.
 
     ``allocation`` is the name of a rule, or one value for each layer (a list, or a mapping from layer name): counts
-    if they are whole numbers (of an integer type), connectivities in (0, 1] if they are floats. Given values alone set the
-    budget; together with a connectivity or a budget, given connectivities are proportions of it. ``capacities`` are what
-    layers have room for, if that is less than their possible connections (``Constraints.capacity``).
+    if they are integers, connectivities in (0, 1] if they are floats. Given values alone set the budget; together with
+    a connectivity or a budget, given connectivities are proportions of it.
     """
     sizes = [rows * columns for rows, columns in shapes]
     possible = sum(sizes)
@@ -135,10 +126,17 @@ def allocate(
     if isinstance(allocation, str):
         if allocation not in RULES:
             raise ValueError(f"allocation (={allocation!r}) must be one of {sorted(RULES)} or a value for each layer")
-        total = settle_budget(connectivity, budget, possible)
-        return apportion(RULES[allocation](shapes), capacities, total)
-
-    values = _values(names, allocation)
+        return apportion(RULES[allocation](shapes), capacities, settle_budget(connectivity, budget, possible))
+    if isinstance(allocation, Mapping):
+        missing = [name for name in names if name not in allocation]
+        unknown = [name for name in allocation if name not in names]
+        if missing or unknown:
+            given = f"missing {missing}, unknown {unknown}, layers are {list(names)}"
+            raise ValueError(f"allocation must name every sparse layer: {given}")
+        allocation = [allocation[name] for name in names]
+    if len(allocation) != len(names):
+        raise ValueError(f"allocation has {len(allocation)} values for {len(names)} layers ({list(names)})")
+    values = list(allocation)
     if all(isinstance(value, numbers.Integral) for value in values):
         counts = [whole(f"allocation of layer {name!r}", value) for name, value in zip(names, values, strict=True)]
         for name, count, capacity in zip(names, counts, capacities, strict=True):
@@ -158,17 +156,3 @@ def allocate(
     if (connectivity, budget) == (None, None):
         return [max(1, round(weight)) if size else 0 for weight, size in zip(weights, sizes, strict=True)]
     return apportion(weights, capacities, settle_budget(connectivity, budget, possible))
-
-
-def _values(names: Sequence[str], allocation: Sequence[float] | Mapping[str, float]) -> list[float]:
-    if isinstance(allocation, Mapping):
-        missing = [name for name in names if name not in allocation]
-        unknown = [name for name in allocation if name not in names]
-        if missing or unknown:
-            raise ValueError(
-                f"allocation must name every sparse layer: missing {missing}, unknown {unknown}, layers are {list(names)}"
-            )
-        return [allocation[name] for name in names]
-    if len(allocation) != len(names):
-        raise ValueError(f"allocation has {len(allocation)} values for {len(names)} layers ({list(names)})")
-    return list(allocation)

@@ -1,7 +1,5 @@
 """``Connections``: the arrays of K connections, and what is derived from them for as long as they stay the same."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from collections.abc import Mapping
@@ -14,23 +12,18 @@ from wirebound import ops
 from wirebound.ops.faults import WiringError
 from wirebound.ops.layout import Geometry, LayerIndex
 from wirebound.wiring import copies
-from wirebound.wiring.invariant import index_fault
 from wirebound.wiring.layers import LayerRates, LayerShape
-from wirebound.wiring.trust import IndexKey, theta_fault, version_of
+from wirebound.wiring.trust import IndexKey, index_fault, theta_fault, version_of
 
 T = TypeVar("T")
 _ARRAYS = {"theta", "packed_rows", "colptr"}
 
 
 class _Registered(Generic[T]):
-    """A parameter or buffer as an attribute, past ``nn.Module.__getattr__``: it is asked for several times in a step,
-    and the long way takes longer than the arithmetic of a small one."""
+    """A parameter or buffer as an attribute, past ``nn.Module.__getattr__``, which takes longer than a small step."""
 
-    def __init__(self, registry: str) -> None:
-        self.registry = registry
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+    def __init__(self, registry: str, name: str) -> None:
+        self.registry, self.name = registry, name
 
     def __get__(self, module: nn.Module, owner: type) -> T:
         try:
@@ -42,9 +35,9 @@ class _Registered(Generic[T]):
 class Connections(nn.Module):
     """θ, rows, signs and column pointers of K connections over some layers: what layers compute with."""
 
-    theta = _Registered[nn.Parameter]("_parameters")
-    packed_rows = _Registered[Tensor]("_buffers")
-    colptr = _Registered[Tensor]("_buffers")
+    theta = _Registered[nn.Parameter]("_parameters", "theta")
+    packed_rows = _Registered[Tensor]("_buffers", "packed_rows")
+    colptr = _Registered[Tensor]("_buffers", "colptr")
     layers: tuple[LayerShape, ...]
     geometry: Geometry
     sign_bound: bool  # θ >= 0 and the sign is constant; otherwise θ is the weight itself
@@ -77,7 +70,6 @@ class Connections(nn.Module):
 
     @property
     def layer_places(self) -> list[int]:
-        """Places of each layer in the arrays, empty ones included."""
         return [b - a for a, b in itertools.pairwise(self.bounds)]
 
     def _examine(self) -> None:
@@ -87,19 +79,14 @@ class Connections(nn.Module):
             return
         if packed_rows is None or colptr is None:
             raise WiringError("the positions of a wiring are gone: its buffers were removed")
-        self._indices = {}
-        self._split = None
+        self._indices, self._split = {}, None
         key = IndexKey.of(packed_rows, colptr)
-        fault = index_fault(self.geometry, self.theta.numel(), packed_rows, colptr)
-        if fault:
+        if fault := index_fault(self.geometry, self.theta.numel(), packed_rows, colptr):
             raise WiringError(f"{self._names()}: {fault}; its positions were written by something else than its method")
         self._bounds = colptr[torch.tensor(self.geometry.column_start, device=colptr.device)].tolist()
         self._trusted = key
 
-    # What layers take from it
-
     def layer_index(self, layer_id: int) -> LayerIndex:
-        """Where one layer's connections are."""
         self._examine()
         index = self._indices.get(layer_id)
         if index is None or index.bound is not self.sign_bound:
@@ -112,8 +99,7 @@ class Connections(nn.Module):
     def layer_theta(self, layer_id: int) -> Tensor:
         """θ of one layer, as autograd sees it.
 
-        All layers of a wiring share one split of θ in each forward pass, so that its backward is one concatenation
-        instead of a K-long tensor of zeros for every layer. The split belongs to the very tensor it was made of.
+        All layers share one split of θ in each forward pass, so that its backward is one concatenation.
         """
         if self.kinship is not None and layer_id == 0:  # once in a forward pass
             copies.look(self)
@@ -128,7 +114,6 @@ class Connections(nn.Module):
         return split[2][layer_id].detach() if self.is_frozen(layer_id) else split[2][layer_id]
 
     def is_frozen(self, layer_id: int) -> bool:
-        """Whether the connections of a layer stay as they are."""
         return self.rates is not None and self.rates.frozen[layer_id]
 
     def readable_theta(self) -> Tensor:
@@ -136,17 +121,14 @@ class Connections(nn.Module):
         theta = self._parameters.get("theta")  # nn.Module takes longer to find an attribute
         if theta is None or self._seen[0] is not theta or self._seen[1] != theta.data_ptr():
             self.examine_theta()
-        assert theta is not None
-        return theta
+        return cast(Tensor, theta)
 
     def examine_theta(self) -> None:
         """Refuse what cannot take the place of θ, also where it is a piece of the same tensor."""
         theta = self._parameters.get("theta")
-        fault = theta_fault(theta, self._buffers["packed_rows"])
-        if fault:
+        if fault := theta_fault(theta, self._buffers["packed_rows"]):
             raise WiringError(f"{self._names()}: {fault}")
-        assert theta is not None
-        self.__dict__["_seen"] = (theta, theta.data_ptr())
+        self.__dict__["_seen"] = (theta, cast(Tensor, theta).data_ptr())
 
     def _as_weights(self, theta: Tensor) -> Tensor:
         """On the CPU, θ itself: whoever reads it looks for θ < 0. Elsewhere looking would wait for the device."""
@@ -155,28 +137,19 @@ class Connections(nn.Module):
         return torch.where(theta >= 0, theta, theta.new_zeros(()))
 
     def dormant_as_zero(self, theta: Tensor) -> Tensor:
-        """θ as the paper maps it to weights, where some are below 0: those are dormant, weight 0 and no gradient.
-
-        After a step of a method there are none: something else has moved θ, which is said once.
-        """
+        """θ as the paper maps it to weights, where some are below 0 (which is said once): dormant, weight 0, no gradient."""
         if not self._said_dormant:
             self._said_dormant = True
-            warnings.warn(
-                f"{self._names()}: {int((self.theta < 0).sum())} of {self.theta.numel()} connections have θ < 0 and count as "
-                "dormant, weight 0, until the next step of the method. Something else has moved θ: optimizer.step() without "
-                "the method, a second optimiser, or p.data. Let the method take the step (rewiring.step()).",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+            below = f"{int((self.theta < 0).sum())} of {self.theta.numel()} connections have θ < 0"
+            why = "Something else has moved θ: optimizer.step() without the method, a second optimiser, or p.data."
+            says = f"{self._names()}: {below} and count as dormant, weight 0, until the next step of the method. {why}"
+            warnings.warn(f"{says} Let the method take the step (rewiring.step()).", RuntimeWarning, stacklevel=4)
         return torch.where(theta >= 0, theta, theta.new_zeros(()))
-
-    # While kernels write the arrays
 
     def changing(self) -> list[int]:
         """Call before the arrays are written: where layers start now, for ``changed`` afterwards.
 
-        In between nothing that was derived from the arrays counts any more, so that an interrupt at any moment leaves
-        arrays that are looked at again, not a memory of how they were.
+        In between nothing derived from the arrays counts, so that after an interrupt they are looked at again.
         """
         before = self.bounds
         # nn.Module takes longer to set an attribute than a small step takes.
@@ -196,20 +169,17 @@ class Connections(nn.Module):
         self.__dict__.update(_indices={}, _bounds=bounds, _trusted=key)
         return born, died
 
-    # State
-
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[prefix + "sign_bound"] = torch.tensor(self.sign_bound, device="cpu")
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: list[str], unexpected: list[str], errors: list[str]
+        self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: Any, unexpected: Any, errors: list[str]
     ) -> None:
         if prefix + "code" in state_dict:  # the name of packed_rows in earlier versions
             state_dict.setdefault(prefix + "packed_rows", state_dict.pop(prefix + "code"))
         given = {name: state_dict[prefix + name] for name in self.state_dict() if prefix + name in state_dict}
-        fault = self._loading_fault(given)
-        if fault:  # nothing of it is taken; load_state_dict raises with all such messages
+        if fault := self._loading_fault(given):  # nothing of it is taken; load_state_dict raises with all such messages
             errors.append(f"{prefix[:-1] or 'the wiring'}: {fault}")
             return
         sign_bound = state_dict.pop(prefix + "sign_bound", None)
@@ -221,11 +191,11 @@ class Connections(nn.Module):
             copies.load(self)
 
     def _loading_fault(self, given: Mapping[str, Tensor]) -> str | None:
-        """Why these arrays of a state dict may not be loaded, or None."""
         mine = self.state_dict()
         for name, value in given.items():
             if name != "theta" and value.dtype is not (wanted := mine[name].dtype):
-                return f"{name} must be {wanted}, is {value.dtype}: positions are whole numbers, load the state dict as it was saved"
+                rule = "positions are whole numbers, load the state dict as it was saved"
+                return f"{name} must be {wanted}, is {value.dtype}: {rule}"
         if not set(given) >= _ARRAYS or given["theta"].shape != mine["theta"].shape:
             return None  # what is written is checked when it is used next; torch refuses other shapes
         fault = index_fault(self.geometry, mine["theta"].numel(), given["packed_rows"], given["colptr"])

@@ -1,13 +1,4 @@
-"""What hardware asks of a wiring beside its budget: caps on fan-in and fan-out, and signs that belong to neurons.
-
-    Constraints(max_fan_in=32)                  no output neuron has more than 32 connections
-    Constraints(max_fan_out=64)                 no input neuron has more than 64
-    Constraints(dale=0.8)                       80 % of the inputs are excitatory, the others inhibitory, for good
-
-They hold from the first draw on and after every step; ``Wiring.check`` says so.
-"""
-
-from __future__ import annotations
+"""What hardware asks of a wiring, at every step: caps on fan-in and fan-out, and signs that belong to neurons."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +13,8 @@ from wirebound.ops.philox import Stream, stream_of
 from wirebound.wiring.budget import whole
 from wirebound.wiring.layers import LayerShape
 
-Cap: TypeAlias = "int | Mapping[str, int] | None"
-Signs: TypeAlias = "float | Sequence[int]"
-Dale: TypeAlias = "Signs | Mapping[str, Signs] | None"
+Cap: TypeAlias = int | Mapping[str, int] | None
+Signs: TypeAlias = float | Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -40,7 +30,7 @@ class Constraints:
 
     max_fan_in: Cap = None
     max_fan_out: Cap = None
-    dale: Dale = None
+    dale: Signs | Mapping[str, Signs] | None = None
 
     def __bool__(self) -> bool:
         return self.capped or self.dale is not None
@@ -50,14 +40,13 @@ class Constraints:
         return self.max_fan_in is not None or self.max_fan_out is not None
 
     def require_names(self, layers: Sequence[LayerShape]) -> None:
-        """Raise if a mapping names a layer that is none of these."""
         known = {layer.name for layer in layers}
         for setting, value in vars(self).items():
             unknown = sorted(set(value) - known) if isinstance(value, Mapping) else []
             if unknown:
                 raise ValueError(f"{setting} names layer {unknown[0]!r}, which must be one of {', '.join(sorted(known))}")
 
-    def for_layers(self, layers: Sequence[LayerShape]) -> Constraints:
+    def for_layers(self, layers: Sequence[LayerShape]) -> "Constraints":
         """The same for a wiring over some of the layers: mappings without the names of others."""
         names = {layer.name for layer in layers}
 
@@ -68,8 +57,15 @@ class Constraints:
 
     def caps(self, layer: LayerShape) -> tuple[int, int]:
         """(fan-in, fan-out) that neurons of a layer may have; what the matrix has room for, where nothing is asked."""
-        fan_in, fan_out = _of("max_fan_in", self.max_fan_in, layer), _of("max_fan_out", self.max_fan_out, layer)
-        return min(fan_in or layer.n_in, layer.n_in), min(fan_out or layer.n_out, layer.n_out)
+        found = []
+        for name, size in (("max_fan_in", layer.n_in), ("max_fan_out", layer.n_out)):
+            given: Cap = getattr(self, name)
+            value = given.get(layer.name) if isinstance(given, Mapping) else given
+            cap = None if value is None else whole(f"{name} of layer {layer.name!r}", value)
+            if cap is not None and cap < 1:
+                raise ValueError(f"{name} of layer {layer.name!r} (={cap}) must be a whole number >= 1")
+            found.append(size if cap is None else min(cap, size))
+        return found[0], found[1]
 
     def capacity(self, layer: LayerShape) -> int:
         """The most connections that a layer can have within the caps; a regular wiring reaches it."""
@@ -77,19 +73,8 @@ class Constraints:
         return min(layer.n_out * fan_in, layer.n_in * fan_out)
 
 
-def _of(name: str, given: Cap, layer: LayerShape) -> int | None:
-    value = given.get(layer.name) if isinstance(given, Mapping) else given
-    if value is None:
-        return None
-    cap = whole(f"{name} of layer {layer.name!r}", value)
-    if cap < 1:
-        raise ValueError(f"{name} of layer {layer.name!r} (={cap}) must be a whole number >= 1")
-    return cap
-
-
 def settle_caps(constraints: Constraints | None, layers: Sequence[LayerShape], counts: Sequence[int]) -> Tensor | None:
-    """Caps as a wiring keeps them, int64[2, layers]: fan-in and fan-out; None if there are none, an error if so many
-    connections do not fit."""
+    """Caps as a wiring keeps them, int64[2, layers]: fan-in and fan-out; None if there are none."""
     if constraints is None or not constraints.capped:
         return None
     constraints.require_names(layers)
@@ -98,10 +83,8 @@ def settle_caps(constraints: Constraints | None, layers: Sequence[LayerShape], c
         kinds = (("max_fan_in", fan_in, layer.n_out, "outputs"), ("max_fan_out", fan_out, layer.n_in, "inputs"))
         for name, cap, neurons, kind in kinds:
             if count > neurons * cap:
-                raise ValueError(
-                    f"{name} (={cap}) of layer {layer.name!r} allows {neurons * cap} connections at {neurons} {kind}, "
-                    f"fewer than its {count}"
-                )
+                room = f"{neurons * cap} connections at {neurons} {kind}"
+                raise ValueError(f"{name} (={cap}) of layer {layer.name!r} allows {room}, fewer than its {count}")
     return torch.tensor(found, dtype=torch.int64, device="cpu").t().contiguous()
 
 
@@ -121,24 +104,21 @@ def settle_signs(constraints: Constraints | None, layers: Sequence[LayerShape], 
 def _layer_signs(value: Signs, layer: LayerShape, seed: int, stream: int) -> Tensor:
     if isinstance(value, Sequence):
         if len(value) != layer.n_in or any(sign not in (-1, 0, 1) for sign in value):
-            raise ValueError(f"dale of layer {layer.name!r} must be a share, or 1, -1 or 0 for each of its {layer.n_in} inputs")
+            rule = f"must be a share, or 1, -1 or 0 for each of its {layer.n_in} inputs"
+            raise ValueError(f"dale of layer {layer.name!r} {rule}")
         return torch.tensor(list(value), dtype=torch.int8, device="cpu")
     if not 0 <= value <= 1:
         raise ValueError(f"dale of layer {layer.name!r} (={value}) must be a share in [0, 1]")
     signs = torch.full((layer.n_in,), -1, dtype=torch.int8, device="cpu")
-    signs[ops.backend_on(signs.device).sample_sorted(layer.n_in, round(value * layer.n_in), seed, stream, 0, signs.device)] = 1
+    sample = ops.backend_on(signs.device).sample_sorted
+    signs[sample(layer.n_in, round(value * layer.n_in), seed, stream, 0, signs.device)] = 1
     return signs
 
 
 def constraint_fault(
-    geometry: Geometry,
-    packed_rows: Tensor,
-    colptr: Tensor,
-    sign_bound: bool,
-    fan_caps: Tensor | None,
+    geometry: Geometry, packed_rows: Tensor, colptr: Tensor, sign_bound: bool, fan_caps: Tensor | None,
     column_signs: Tensor | None,
 ) -> str | None:
-    """Which constraint these connections break, or None. Their index is known to be that of a wiring."""
     if fan_caps is not None:
         sizes = torch.tensor([geometry.n_in, geometry.n_out], device=fan_caps.device)
         if bool(((fan_caps < 0) | (fan_caps > sizes)).any()):
@@ -152,8 +132,7 @@ def constraint_fault(
             ("max_fan_in", inward, fan_caps[0].repeat_interleave(sizes[1]), "output"),
             ("max_fan_out", outward, fan_caps[1].repeat_interleave(sizes[0]), "input"),
         ):
-            over = torch.nonzero(counts > caps).view(-1)
-            if over.numel():
+            if (over := torch.nonzero(counts > caps)).numel():
                 worst = int(over[0])
                 return f"{name} (={int(caps[worst])}) must hold, but {kind} neuron {worst} has {int(counts[worst])}"
     if column_signs is not None:
@@ -162,7 +141,6 @@ def constraint_fault(
         if not sign_bound:
             return "signs must be bound where they belong to neurons"
         own = torch.repeat_interleave(column_signs, colptr[1:] - colptr[:-1], output_size=packed_rows.numel())
-        wrong = torch.nonzero((own != 0) & ((own < 0) != (packed_rows < 0))).view(-1)
-        if wrong.numel():
-            return f"a connection must have the sign of its input neuron, {wrong.numel()} have not"
+        if wrong := int(((own != 0) & ((own < 0) != (packed_rows < 0))).sum()):
+            return f"a connection must have the sign of its input neuron, {wrong} have not"
     return None

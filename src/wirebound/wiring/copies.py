@@ -1,15 +1,9 @@
 """Copies of a wiring that are averaged, place by place, with the original: found out and refused.
 
-θ by itself says nothing: place k is another connection as soon as one has moved. ``AveragedModel``, EMA callbacks and
-Polyak updates copy a model and then write averages of θ into the copy, and sometimes positions too. So a copy remembers
-of which wiring it is one and what it held when it was last right, as two hashes. It is looked at when it is used:
-
-- it holds what it held, or θ was written while both had the same positions: right;
-- its positions were written, and a living wiring has just these and just this θ: a plain copy, right;
-- anything else: θ belongs to other connections than its positions say.
-
-A copy is on its own from the moment when a method trains it, a gradient arrives, or other state is loaded into it.
-A wiring without copies pays one look at an attribute in a forward pass.
+``AveragedModel``, EMA callbacks and Polyak updates copy a model and then write averages of θ into the copy, but place k is
+another connection as soon as one has moved. So a copy remembers its original and what it held when it was last right, as
+two hashes. It is right if it holds that, or θ was written while both had the same positions, or a living wiring has just
+its positions and its θ. It is on its own once a method trains it, a gradient arrives, or other state is loaded into it.
 """
 
 from __future__ import annotations
@@ -33,31 +27,30 @@ if TYPE_CHECKING:
 
 _lock = threading.Lock()
 _living: weakref.WeakSet[Connections] = weakref.WeakSet()
+_ADVICE = "Use wb.WeightAverage(rewiring); to take a network over as it is, use load_state_dict"
 _MIXED = (
     "θ was averaged or copied place by place with that of another wiring, as AveragedModel, EMA callbacks and Polyak "
-    "updates do: connections have moved, so a place is not the same connection in both. Use wb.WeightAverage(rewiring), "
-    "whose averages move with their connections; to take a network over as it is, use load_state_dict"
+    f"updates do: connections have moved, so a place is not the same connection in both. {_ADVICE}"
 )
 _UNKNOWN = (
     "its positions were written by something else and are those of no wiring here, as where an average includes buffers "
-    "(use_buffers=True). Use wb.WeightAverage(rewiring); to take a network over as it is, use load_state_dict"
+    f"(use_buffers=True). {_ADVICE}"
 )
 
 
 class Content(NamedTuple):
-    """What a wiring holds, as hashes: K numbers need not be kept to know them again."""
+    """What a wiring holds, as hashes."""
 
     positions: bytes
     theta: bytes
 
     @staticmethod
     def of(wiring: Connections) -> Content:
-        bound = str(wiring.sign_bound).encode()
-        return Content(_hash(bound, wiring.packed_rows, wiring.colptr), _hash(b"", wiring.theta.detach()))
+        return Content(_hash(wiring.packed_rows, wiring.colptr) + bytes([wiring.sign_bound]), _hash(wiring.theta.detach()))
 
 
-def _hash(start: bytes, *tensors: Tensor) -> bytes:
-    digest = hashlib.blake2b(start, digest_size=16)
+def _hash(*tensors: Tensor) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
     for tensor in tensors:
         digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().data)
     return digest.digest()
@@ -65,7 +58,7 @@ def _hash(start: bytes, *tensors: Tensor) -> bytes:
 
 @dataclass
 class Kinship:
-    """What a wiring knows of its copies, and, if it is a copy that is not yet on its own, of its original."""
+    """What a wiring knows of its copies, and, if it is itself one that is not yet on its own, of its original."""
 
     copies: weakref.WeakSet[Connections]
     serial: str
@@ -78,7 +71,6 @@ class Kinship:
 
     @property
     def original(self) -> Connections | None:
-        """The wiring that this is a copy of, if it lives and the copy is not on its own."""
         return None if self.of is None else self.of()
 
 
@@ -89,7 +81,6 @@ def _kinship(wiring: Connections) -> Kinship:
 
 
 def _is_readable(wiring: Connections) -> bool:
-    """Whether it has its own arrays, with numbers in them: no stand-ins, and none that ``functional_call`` has put there."""
     arrays = (wiring._parameters.get("theta"), wiring._buffers.get("packed_rows"), wiring._buffers.get("colptr"))
     return all(a is not None and is_plain(a) and not a.is_meta for a in arrays) and isinstance(arrays[0], nn.Parameter)
 
@@ -111,12 +102,8 @@ def _same_positions(one: Connections, other: Connections) -> bool:
     return one.sign_bound is other.sign_bound and same
 
 
-# Becoming a copy, and ceasing to be one
-
-
 def note_for_copy(wiring: Connections) -> tuple[str, Content] | None:
-    """What a copy that is made now has to know: the serial of its original, and what is right. A copy of a copy is one of
-    the original, right where that was."""
+    """What a copy that is made now has to know: the serial of its original, and what is right."""
     if not _is_readable(wiring):
         return None
     kin = _kinship(wiring)
@@ -129,9 +116,10 @@ def become_copy(wiring: Connections, note: tuple[str, Content] | None) -> None:
     """A new wiring: a copy of the one in the note, if that lives in this process."""
     with _lock:
         _living.add(wiring)
-    for other in () if note is None else _others(wiring):
-        if note is not None and other.kinship is not None and other.kinship.serial == note[0]:
-            _relate(wiring, other, note[1])
+    if note is not None:
+        for other in _others(wiring):
+            if other.kinship is not None and other.kinship.serial == note[0]:
+                _relate(wiring, other, note[1])
 
 
 def _relate(wiring: Connections, original: Connections, content: Content) -> None:
@@ -142,8 +130,7 @@ def _relate(wiring: Connections, original: Connections, content: Content) -> Non
 
 def go_alone(wiring: Connections) -> None:
     """No copy any more: a method or a gradient moves it."""
-    kin = wiring.kinship
-    if kin is not None:
+    if (kin := wiring.kinship) is not None:
         if kin.original is not None:
             _kinship(kin.original).copies.discard(wiring)
         kin.of = kin.content = None
@@ -161,13 +148,11 @@ def load(wiring: Connections) -> None:
 
 
 def is_right_copy(wiring: Connections) -> bool:
-    """Whether this copy holds what it was last right with."""
     kin = wiring.kinship
     return kin is not None and kin.content is not None and _is_readable(wiring) and Content.of(wiring) == kin.content
 
 
 def accept(wiring: Connections) -> None:
-    """What a copy holds now is right: it was moved or converted."""
     if wiring.kinship is not None and _is_readable(wiring):
         wiring.kinship.content = Content.of(wiring)
 
@@ -175,15 +160,11 @@ def accept(wiring: Connections) -> None:
 def mixture_in(wiring: Connections, *state: Tensor) -> str | None:
     """Why a state (θ, packed_rows, colptr) to be loaded is no network: it is that of a copy that was averaged; or None."""
     for other in _others(wiring):
-        if other.kinship is None or other.kinship.original is None:
-            continue
-        arrays = (other.theta, other.packed_rows, other.colptr)
-        if all(map(_equal, arrays, state)) and (fault := find_mixture(other)):
+        same = map(_equal, (other.theta, other.packed_rows, other.colptr), state)
+        is_copy = other.kinship is not None and other.kinship.original is not None
+        if is_copy and all(same) and (fault := find_mixture(other)):
             return fault
     return None
-
-
-# Looking
 
 
 def look(wiring: Connections) -> None:
@@ -266,8 +247,7 @@ def _listen(copy: Connections, kin: Kinship) -> None:
     """A gradient says that the copy is trained for its own sake."""
     if kin.listening or not (torch.is_grad_enabled() and copy.theta.requires_grad):
         return
-    kin.listening = True
-    held = weakref.ref(copy)
+    kin.listening, held = True, weakref.ref(copy)
 
     def arrived(gradient: Any) -> None:
         if (wiring := held()) is not None:

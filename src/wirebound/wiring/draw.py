@@ -16,7 +16,7 @@ from wirebound.ops.philox import Stream, stream_of
 from wirebound.wiring.room import draw_first, draw_within_caps
 
 if TYPE_CHECKING:
-    from wirebound.wiring.rewirable import Rewirable
+    from wirebound.wiring.wiring import Wiring
 
 _CHUNK = 1 << 16  # positions at a time: larger pieces of scratch stay with the allocator
 INITS = ("dense-fan-in", "sparse-fan-in")
@@ -31,25 +31,18 @@ def draw_positions(
     parts = []
     for i, (count, size) in enumerate(zip(counts, geometry.sizes, strict=True)):
         stream = stream_of(Stream.POSITIONS, index, layer=i)
-        parts.append(ops.backend_on(device).sample_sorted(size, count, seed, stream, 0, device).add_(geometry.position_start[i]))
+        drawn = ops.backend_on(device).sample_sorted(size, count, seed, stream, 0, device)
+        parts.append(drawn.add_(geometry.position_start[i]))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def draw_theta(
-    geometry: Geometry,
-    counts: Sequence[int],
-    seed: int,
-    index: int,
-    init: str,
-    gain: float | Sequence[float],
-    device: torch.device,
-    dtype: torch.dtype,
+    geometry: Geometry, counts: Sequence[int], seed: int, index: int, init: str, gain: float | Sequence[float],
+    device: torch.device, dtype: torch.dtype,
 ) -> Tensor:
     """θ = gain · |N(0, 1)| / √fan-in. With a random sign this is the paper's N(0, 1)/√n_in.
 
-    ``dense-fan-in``: n_in, the columns of the matrix, as in the paper. ``sparse-fan-in``: the mean number of
-    connections of a row, which keeps the variance of activities from shrinking with connectivity. The gain may be one for
-    each layer.
+    ``dense-fan-in``: n_in, the columns of the matrix, as in the paper. ``sparse-fan-in``: the mean connections of a row.
     """
     if init not in INITS:
         raise ValueError(f"init (={init!r}) must be one of {INITS}")
@@ -79,19 +72,10 @@ def build_index(geometry: Geometry, positions: Tensor, negative: Tensor) -> tupl
 
 
 def draw_newborns(
-    wiring: Rewirable,
-    survivors: Tensor,
-    dead: Tensor,
-    step: int,
-    *,
-    chosen: Tensor | None = None,
-    counts: Sequence[int] | None = None,
-    shares: Sequence[float] | None = None,
+    wiring: Wiring, survivors: Tensor, dead: Tensor, step: int, *, chosen: Tensor | None = None,
+    counts: Sequence[int] | None = None, shares: Sequence[float] | None = None,
 ) -> Tensor:
-    """Sorted dormant positions for as many newborns as connections died.
-
-    Where neurons have caps, only positions that keep them are drawn. Nobody is born in a frozen layer: since nobody
-    dies there either, the places of the dead are always free.
+    """Sorted dormant positions for as many newborns as connections died, within caps, none of them in a frozen layer.
 
     Args:
         survivors, dead: sorted positions; the dead are dormant and may be drawn.
@@ -115,13 +99,11 @@ def draw_newborns(
 
 
 def per_layer(geometry: Geometry, positions: Tensor) -> list[int]:
-    """How many of these sorted positions each layer has."""
     edges = torch.tensor(geometry.position_start, device=positions.device)
     return [b - a for a, b in itertools.pairwise(torch.searchsorted(positions, edges).tolist())]
 
 
-def fault_of_newborns(wiring: Rewirable, survivors: Tensor, newborns: Tensor, count: int) -> str | None:
-    """Why these positions cannot be born, or None."""
+def fault_of_newborns(wiring: Wiring, survivors: Tensor, newborns: Tensor, count: int) -> str | None:
     if newborns.numel() != count:
         return f"newborns (={newborns.numel()}) must be as many as the dead (={count})"
     if not count:

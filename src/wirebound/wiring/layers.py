@@ -1,7 +1,5 @@
 """What a wiring knows of each of its layers: its shape, and the rates that it has of its own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 
@@ -27,15 +25,14 @@ class LayerRates:
     frozen: tuple[bool, ...]  # no connection of the layer moves, dies or is born; never all of them
 
     @classmethod
-    def plain(cls, layers: int) -> LayerRates:
+    def plain(cls, layers: int) -> "LayerRates":
         return cls((1.0,) * layers, (1.0,) * layers, (False,) * layers)
 
     @property
     def are_plain(self) -> bool:
         return self == LayerRates.plain(len(self.lr))
 
-    def changed(self, layer_id: int, **factors: float) -> LayerRates:
-        """The same with other factors, by name, for one layer."""
+    def changed(self, layer_id: int, **factors: float) -> "LayerRates":
         values = {name: list(getattr(self, name)) for name in factors}
         for name, factor in factors.items():
             values[name][layer_id] = factor

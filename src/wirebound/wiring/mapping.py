@@ -1,7 +1,5 @@
 """From parameter to weight: w = s θ for an active connection (θ >= 0), w = 0 for a dormant one."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -10,7 +8,6 @@ from wirebound.ops.layout import for_connections, rows_of, signs_of
 
 
 def weights(theta: Tensor, packed_rows: Tensor) -> Tensor:
-    """w = s θ for each stored connection."""
     return theta * signs_of(packed_rows, theta.dtype)
 
 

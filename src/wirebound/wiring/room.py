@@ -1,12 +1,15 @@
-"""Which dormant positions are allowed where neurons have caps, and uniform draws among them.
+"""Which dormant positions are allowed where neurons have caps, uniform draws among them, and how exactly K is kept.
 
 A position is allowed if its row and its column both have room. The rows and columns with room make a smaller matrix
-in each layer, whose positions are counted through all layers as those of the wiring are; the active ones in it are
-sorted, so the rank formula gives the r-th position that is allowed and dormant, without rejection and without a mask.
+in each layer; the active positions in it are sorted, so the rank formula gives the r-th that is allowed and dormant.
+
+Draws can reach a dead end: rows and columns with room are left, but where they meet, connections are active. Survivors
+and dead together kept all caps, so an augmenting path of dead that join and newborns that leave adds one more
+(docs/constraints.md); repeated, it ends with exactly K.
 """
 
-from __future__ import annotations
-
+import math
+from collections import defaultdict, deque
 from collections.abc import Sequence
 
 import torch
@@ -15,17 +18,10 @@ from torch import Tensor
 from wirebound.ops import draw_layers, philox
 from wirebound.ops.layout import Geometry
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.wiring.repair import augment, regular
 
 
 class Room:
-    """What neurons still have room for, while connections are added.
-
-    Args:
-        geometry: the layers.
-        fan_caps: int64[2, layers], the caps on fan-in and fan-out.
-        occupied: sorted positions of the connections there are.
-    """
+    """What neurons still have room for, while connections are added to those at the sorted positions ``occupied``."""
 
     def __init__(self, geometry: Geometry, fan_caps: Tensor, occupied: Tensor) -> None:
         self.geometry, self.occupied = geometry, occupied
@@ -41,7 +37,6 @@ class Room:
         self._subtract(*self.place(occupied), 1)
 
     def place(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Column and row of each position, both counted through all layers."""
         columns, rows = self.geometry.locate(positions)
         return columns, rows + self._row_start[self._layer_of_column[columns]]
 
@@ -62,8 +57,7 @@ class Room:
     def take(self, candidates: Tensor, count: int) -> Tensor:
         """Add up to ``count`` dormant candidates, in their order, each if there is still room for it; those added.
 
-        What a loop over the candidates would do, in a few passes: a candidate is certain to fit if it would even if
-        all before it in its row and column, and in all, were taken; that decides most, and the rest goes round again.
+        In a few passes: a candidate is certain to fit if it would even if all before it were taken; the rest repeats.
         """
         columns, rows = self.place(candidates)
         undecided = torch.arange(candidates.numel(), device=candidates.device)
@@ -85,7 +79,6 @@ class Room:
         return candidates[order]
 
     def give_back(self, position: int) -> None:
-        """Remove a connection."""
         self._subtract(*self.place(torch.tensor([position], device=self.occupied.device)), -1)
         self.occupied = self.occupied[self.occupied != position]
 
@@ -95,10 +88,10 @@ class Room:
         rows = slice(*self.geometry.row_start[layer : layer + 2])
         return (self.inward[rows] > 0)[:, None] & (self.outward[start + first : start + last] > 0)[None, :]
 
-    def draw(self, count: int, numbers: Numbers, layer: int | None = None) -> Tensor:
-        """Add ``count`` connections one after another, each uniform over what is allowed then; those added.
+    def draw(self, count: int, numbers: "Numbers", layer: int | None = None) -> Tensor:
+        """Add ``count`` connections one by one, each uniform over what is allowed then, in one layer or in all; those added.
 
-        In one layer, or in all. Fewer are added where nothing is allowed any more.
+        Fewer are added where nothing is allowed any more.
         """
         drawn = []
         while count:
@@ -120,8 +113,7 @@ class _Allowed:
         open_rows, open_columns = room.inward > 0, room.outward > 0
         if layer is not None:
             first, last = room.geometry.column_start[layer : layer + 2]
-            open_columns[:first] = False
-            open_columns[last:] = False
+            open_columns[:first] = open_columns[last:] = False
         # Ranks of the rows with room: through all layers, and where each layer's start.
         before = torch.cat([open_rows.new_zeros(1, dtype=torch.int64), open_rows.cumsum(0)])
         self.rows = torch.nonzero(open_rows).view(-1)
@@ -135,7 +127,6 @@ class _Allowed:
         self.size = int(self.base[-1]) - self.active.numel()
 
     def at(self, ranks: Tensor) -> Tensor:
-        """The positions that stand at these ranks."""
         room = self.room
         cells = philox.dormant_at(ranks, self.active)
         columns = torch.searchsorted(self.base, cells, right=True) - 1
@@ -152,7 +143,6 @@ class Numbers:
         self.used = 0
 
     def below(self, n: int, count: int) -> Tensor:
-        """The next ``count`` integers of [0, n)."""
         first, self.used = self.used, self.used + count + count % 2
         return philox.integers_below(n, *self.name, count, self.device, first=first)
 
@@ -163,6 +153,66 @@ def _rank_among_equals(values: Tensor) -> Tensor:
     ranks = torch.empty_like(order)
     ranks[order] = torch.arange(values.numel(), device=values.device) - torch.searchsorted(ordered, ordered)
     return ranks
+
+
+def augment(room: Room, newborns: Tensor, known_to_fit: Tensor, missing: int) -> Tensor:
+    """``newborns`` with ``missing`` more connections so that all caps hold, as they would with ``known_to_fit`` alone."""
+    both, current = torch.cat([newborns, known_to_fit]), set(newborns.tolist())
+    columns, rows = room.place(both)
+    ends = dict(zip(both.tolist(), zip(columns.tolist(), rows.tolist(), strict=True), strict=True))
+    joining: dict[int, set[int]] = defaultdict(set)  # the connections that may join, by column
+    leaving: dict[int, set[int]] = defaultdict(set)  # and those that may leave, by row
+    known = set(known_to_fit.tolist())
+    for position in known - current:
+        joining[ends[position][0]].add(position)
+    for position in current - known:
+        leaving[ends[position][1]].add(position)
+    for _ in range(missing):
+        joined, left = _shortest_path(room, ends, joining, leaving)
+        for position in left:
+            room.give_back(position)
+            leaving[ends[position][1]].discard(position)
+        for position in joined:
+            joining[ends[position][0]].discard(position)
+        room.take(torch.tensor(joined, device=newborns.device), len(joined))
+        current.difference_update(left)
+        current.update(joined)
+    return torch.tensor(sorted(current), dtype=torch.int64, device=newborns.device)
+
+
+def _shortest_path(
+    room: Room, ends: dict[int, tuple[int, int]], joining: dict[int, set[int]], leaving: dict[int, set[int]]
+) -> tuple[list[int], list[int]]:
+    outward, inward = room.outward.tolist(), room.inward.tolist()
+    start = sorted(column for column, free in joining.items() if free and outward[column] > 0)
+    came: dict[int, tuple[int, int] | None] = dict.fromkeys(start)  # column: the pair of connections that led there
+    seen_rows: set[int] = set()
+    queue = deque(start)
+    while queue:
+        column = queue.popleft()
+        for join in sorted(joining[column]):
+            row = ends[join][1]
+            if inward[row] > 0:
+                joined, left = [join], []
+                while (pair := came[column]) is not None:
+                    joined.append(pair[0])
+                    left.append(pair[1])
+                    column = ends[pair[0]][0]
+                return joined, left
+            for leave in sorted(leaving[row]) if row not in seen_rows else ():
+                freed = ends[leave][0]
+                if freed not in came:
+                    came[freed] = (join, leave)
+                    queue.append(freed)
+            seen_rows.add(row)
+    raise AssertionError("the connections that are known to fit do not: there is no augmenting path")
+
+
+def regular(n_out: int, n_in: int, count: int) -> Tensor:
+    """``count`` sorted positions of one matrix, as even as can be, so that they fit whenever anything does."""
+    t = torch.arange(count, device="cpu")
+    shift = t // max(1, math.lcm(n_out, n_in))  # along a diagonal, which comes back after so many; then along the next
+    return ((t + shift) % n_in * n_out + t % n_out).sort().values
 
 
 def draw_first(
@@ -181,19 +231,12 @@ def draw_first(
 
 
 def draw_within_caps(
-    geometry: Geometry,
-    fan_caps: Tensor,
-    occupied: Tensor,
-    chosen: Tensor,
-    dead: Tensor,
-    name: tuple[int, int, int],
-    counts: Sequence[int] | None,
-    shares: Sequence[float] | None,
-    closed: Sequence[bool] | None,
+    geometry: Geometry, fan_caps: Tensor, occupied: Tensor, chosen: Tensor, dead: Tensor, name: tuple[int, int, int],
+    counts: Sequence[int] | None, shares: Sequence[float] | None, closed: Sequence[bool] | None,
 ) -> Tensor:
-    """``draw_newborns`` where neurons have caps, one newborn after another: the chosen and those drawn beside them.
+    """``draw_newborns`` where neurons have caps: the chosen, which are among the occupied, and those drawn beside them.
 
-    ``name`` is (seed, wiring index, step); ``counts`` are drawn beside the chosen, which are among the occupied.
+    ``name`` is (seed, wiring index, step).
     """
     if closed is not None:
         fan_caps = fan_caps.masked_fill(torch.tensor(closed, device=fan_caps.device), 0)

@@ -7,8 +7,6 @@
 More than K connections cannot exist, because the arrays are K long. The Parameter never changes identity or size.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Protocol
@@ -17,27 +15,27 @@ import torch
 from torch import Tensor, nn
 from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
 
+from wirebound import ops
 from wirebound.ops import philox
 from wirebound.ops.faults import WiringError
-from wirebound.ops.layout import Geometry
+from wirebound.ops.layout import Geometry, rows_of
 from wirebound.wiring import copies, mapping
 from wirebound.wiring.budget import whole
+from wirebound.wiring.connections import Connections
 from wirebound.wiring.constraints import Constraints, settle_caps, settle_signs
-from wirebound.wiring.draw import build_index, draw_positions, draw_theta, per_layer
-from wirebound.wiring.invariant import wiring_fault
-from wirebound.wiring.layers import LayerShape
-from wirebound.wiring.rewirable import Rewirable
+from wirebound.wiring.draw import build_index, draw_newborns, draw_positions, draw_theta, fault_of_newborns, per_layer
+from wirebound.wiring.layers import LayerRates, LayerShape
+from wirebound.wiring.trust import version_of, wiring_fault
 
 
 class GradientSource(Protocol):
-    """What a backward pass leaves behind of one layer, so that the gradient of any weight can be had, active or not."""
+    """What a backward pass leaves behind of one layer: the gradient of any weight follows from it, active or not."""
 
     def block(self, first: int, last: int) -> Tensor:
         """∂E/∂w of the columns [first, last) of the layer's matrix, all rows: [n_out, last - first]."""
-        ...
 
 
-class Wiring(Rewirable):
+class Wiring(Connections):
     """One budget of connections over ``layers``.
 
     Args:
@@ -50,24 +48,21 @@ class Wiring(Rewirable):
         constraints: caps on the fan-in and fan-out of neurons, and signs that belong to them.
     """
 
+    # None, or which of the K places hold a connection: for methods that may leave places empty, with θ = 0.
+    alive: Tensor | None
+    fan_caps: Tensor | None  # int64[2, layers]: most connections of an output and of an input neuron
+    column_signs: Tensor | None  # int8, for each input neuron of all layers: 1, -1, or 0 where it is free
+    identity: Tensor  # seed, index: the constant signs follow from them, so they are part of the state
+    constrained: bool  # it has caps or signs of neurons, which fused steps do not know of
     initial_counts: Tensor
-    # None, or a dict by layer: each backward pass of a layer then leaves its source here (several if the layer is used
-    # several times). For methods that grow connections by their gradient; they set it for the steps in which they do.
+    # None, or a dict by layer in which each backward pass leaves its source, for methods that grow by the gradient.
     watch: dict[int, list[GradientSource]] | None
     claim: object | None = None  # the mark of the method that steps it; a later method puts its own
 
     def __init__(
-        self,
-        layers: Sequence[LayerShape],
-        counts: Sequence[int],
-        *,
-        seed: int = 0,
-        index: int = 0,
-        init: str = "dense-fan-in",
-        gain: float = 1.0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        constraints: Constraints | None = None,
+        self, layers: Sequence[LayerShape], counts: Sequence[int], *, seed: int = 0, index: int = 0,
+        init: str = "dense-fan-in", gain: float = 1.0, device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None, constraints: Constraints | None = None,
     ) -> None:
         super().__init__()
         device = torch.device("cpu" if device is None else device)
@@ -79,19 +74,12 @@ class Wiring(Rewirable):
 
     @classmethod
     def from_connections(
-        cls,
-        layers: Sequence[LayerShape],
-        positions: Tensor,
-        weights: Tensor,
-        *,
-        seed: int = 0,
-        index: int = 0,
+        cls, layers: Sequence[LayerShape], positions: Tensor, weights: Tensor, *, seed: int = 0, index: int = 0,
         constraints: Constraints | None = None,
-    ) -> Wiring:
+    ) -> "Wiring":
         """A wiring of given connections: sorted ``positions`` through all layers, and a weight for each.
 
         The sign of such a connection is that of its weight while it lives; born again, it has its constant sign.
-        They must keep the ``constraints``, if there are any.
         """
         wiring = cls.__new__(cls)
         nn.Module.__init__(wiring)
@@ -104,15 +92,9 @@ class Wiring(Rewirable):
         return wiring
 
     def _describe(
-        self,
-        layers: Sequence[LayerShape],
-        counts: Sequence[int],
-        seed: int,
-        index: int,
-        constraints: Constraints | None,
-        device: torch.device,
+        self, layers: Sequence[LayerShape], counts: Sequence[int], seed: int, index: int,
+        constraints: Constraints | None, device: torch.device,
     ) -> None:
-        """Note its layers, its seed and its constraints, before anything is drawn."""
         seed = whole("seed", seed)
         if not 0 <= seed < 1 << 63:
             raise ValueError(f"seed (={seed}) must be in [0, 2^63)")
@@ -141,8 +123,6 @@ class Wiring(Rewirable):
         self.watch = None
         copies.become_copy(self, None)
 
-    # What it is
-
     @property
     def active(self) -> int:
         """Active connections now, counted."""
@@ -169,7 +149,7 @@ class Wiring(Rewirable):
         return sum(t.numel() * t.element_size() for t in arrays)
 
     def layer_dense(self, layer_id: int) -> Tensor:
-        """The layer as a dense matrix [n_out, n_in]. Dense by nature: for export and for tests."""
+        """The layer as a dense matrix [n_out, n_in]: for export and for tests."""
         if self.kinship is not None:
             copies.look(self)
         index, shape = self.layer_index(layer_id), self.layers[layer_id]
@@ -193,6 +173,118 @@ class Wiring(Rewirable):
 
     def extra_repr(self) -> str:
         return f"budget={self.budget}, possible={self.possible}, layers={len(self.layers)}"
+
+    @property
+    def budget(self) -> int:
+        """K, the number of connections that this wiring may have, and has unless it keeps places empty."""
+        return self.theta.numel()
+
+    @property
+    def possible(self) -> int:
+        return self.geometry.possible
+
+    @property
+    def seed(self) -> int:
+        return self._identity()[0]
+
+    @property
+    def index(self) -> int:
+        """Number of this wiring in its model."""
+        return self._identity()[1]
+
+    def _identity(self) -> list[int]:
+        """Seed and index, as the buffer has them now: a state dict or another rank may have written it."""
+        identity: Tensor = self._buffers["identity"]  # type: ignore[assignment]  # quicker than the attribute
+        known = self._origin
+        if known is None or known[0] is not identity or known[1] != version_of(identity):
+            known = self._origin = (identity, version_of(identity), identity.tolist())
+        return known[2]
+
+    def positions(self) -> Tensor:
+        """The sorted position of each connection, int64, counted input-major through all layers."""
+        return self.geometry.positions(self.packed_rows, self.colptr)
+
+    @property
+    def layer_rates(self) -> LayerRates:
+        return LayerRates.plain(len(self.layers)) if self.rates is None else self.rates
+
+    def set_layer_rates(self, rates: LayerRates) -> None:
+        self.rates = None if rates.are_plain else rates
+
+    @property
+    def has_frozen(self) -> bool:
+        return self.rates is not None and any(self.rates.frozen)
+
+    def in_frozen(self, device: torch.device | None = None) -> Tensor:
+        frozen = torch.tensor(self.layer_rates.frozen, device="cpu")
+        return torch.repeat_interleave(frozen, torch.tensor(self.layer_places)).to(device or self.theta.device)
+
+    def negative_signs(self, positions: Tensor) -> Tensor:
+        """Whether the constant sign of each position is -1: that of its input neuron, or else a hash of the position."""
+        negative = ops.backend_on(positions.device).negative_signs(positions, self.seed, self.index)
+        if self.column_signs is None:
+            return negative
+        own = self.column_signs[self.geometry.locate(positions)[0]]
+        return torch.where(own == 0, negative, own < 0)
+
+    def rewire_(
+        self, dead: Tensor, carried: Sequence[tuple[Tensor, float]], step: int, shares: Sequence[float] | None
+    ) -> tuple[list[int], list[int]]:
+        """Replace the ``dead`` (sorted indices) by drawn newborns with θ = 0; arguments and result as in ``replace_``."""
+        if self.constrained or self.has_frozen:
+            positions = self.positions()
+            newborns = draw_newborns(self, positions[self._survive(dead)], positions[dead], step, shares=shares)
+            return self.replace_(dead, newborns, carried)
+        theta = self.theta.detach()
+        before = self.changing()
+        return self.changed(before, *ops.backend_of(theta).rewire_(self, [(theta, 0), *carried], dead, step, shares))
+
+    def replace_(
+        self, dead: Tensor, newborns: Tensor, carried: Sequence[tuple[Tensor, float | Tensor]],
+        strength: float | Tensor = 0.0,
+    ) -> tuple[list[int], list[int]]:
+        """Replace the ``dead`` (sorted indices) by ``newborns`` (sorted positions, dormant or dying); (born, died) of layers.
+
+        A newborn's weight is ``strength``, a number >= 0 or one for each, with the constant sign of its position.
+        ``carried`` are the arrays that move along, each with the value, or the values, of newborns.
+        """
+        if fault := fault_of_newborns(self, self.positions()[self._survive(dead)], newborns, dead.numel()):
+            raise ValueError(fault)
+        theta, negative = self.theta.detach(), self.negative_signs(newborns)
+        fill: float | Tensor = strength
+        if not self.sign_bound:
+            fill = torch.where(negative, -1.0, 1.0).to(theta.dtype) * strength
+            negative = torch.zeros_like(negative)
+        before = self.changing()
+        return self.changed(before, *ops.replace_(self, [(theta, fill), *carried], dead, newborns, negative))
+
+    def _survive(self, dead: Tensor) -> Tensor:
+        survive = torch.ones(self.budget, dtype=torch.bool, device=dead.device)
+        survive[dead] = False
+        return survive
+
+    def keep_empty_places_(self) -> Tensor:
+        """From now on note which places hold a connection, at first all; the mask, for a method to change."""
+        self.alive = torch.ones(self.budget, dtype=torch.bool, device=self.theta.device)
+        return self.alive
+
+    @torch.no_grad()
+    def release_signs_(self) -> None:
+        """Let weights cross zero: θ becomes the weight itself; signs that belong to neurons stay bound."""
+        self.alive = None  # every place is a connection again, an empty one a connection of weight 0
+        if self.sign_bound and self.column_signs is None:
+            self.theta.copy_(mapping.weights(self.theta, self.packed_rows))
+            self.packed_rows.copy_(rows_of(self.packed_rows))
+            self.sign_bound = False
+
+    @torch.no_grad()
+    def bind_signs_(self) -> None:
+        """Back to θ >= 0 and constant signs, those that the weights have now."""
+        self.alive = None
+        if not self.sign_bound:
+            self.packed_rows.copy_(torch.where(self.theta < 0, self.packed_rows | -(1 << 31), self.packed_rows))
+            self.theta.abs_()
+            self.sign_bound = True
 
 
 def _geometry(layers: Sequence[LayerShape]) -> Geometry:
