@@ -6,13 +6,10 @@
     for batch in batches:                                    # the same global batch on every rank
         mine = wb.distributed.part(batch)
         loss = F.cross_entropy(ddp(x[mine]), y[mine], reduction="sum") * wb.distributed.sum_weight(len(batch))
-        ...
 
 Nothing about a wiring travels in a step: its random numbers are a function of (seed, stream, step), and all-reduced
 gradients are the same bits on every rank, so all ranks take the same deaths and births. ``check`` makes sure.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
@@ -37,6 +34,10 @@ class RanksDifferError(RuntimeError):
     """The ranks of a job no longer hold the same; the message says which rank, what, and since when at the latest."""
 
 
+def _grouped() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
 def rank() -> int:
     """The number of this process, 0 where there is only one."""
     return dist.get_rank() if _grouped() else 0
@@ -47,17 +48,11 @@ def world_size() -> int:
     return dist.get_world_size() if _grouped() else 1
 
 
-def _grouped() -> bool:
-    return dist.is_available() and dist.is_initialized()
-
-
 def wrap(model: nn.Module, *, check_every: int = CHECK_EVERY, **settings: Any) -> DistributedDataParallel:
     """``DistributedDataParallel(model, **settings)`` that trains a sparse model without sending its wiring around.
 
-    - Ranks that could not stay together are refused: other shapes, other versions, other kernels.
-    - All ranks start with the wiring of rank 0, as DDP does it for parameters.
-    - DDP sends all buffers from rank 0 in every forward pass. Those of wirings need not travel and are left out; other
-      buffers, such as running statistics, are treated as ``broadcast_buffers`` says.
+    Ranks that could not stay together are refused: other shapes, versions or kernels. All ranks start with the wiring of
+    rank 0. Buffers of wirings are not sent in forward passes; for others ``broadcast_buffers`` holds.
 
     Args:
         model: a sparsified model, the same on all ranks, on the device where it is trained.
@@ -77,23 +72,28 @@ def wrap(model: nn.Module, *, check_every: int = CHECK_EVERY, **settings: Any) -
     left_out += getattr(model, "_ddp_params_and_buffers_to_ignore", [])
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, left_out)
     ddp = DistributedDataParallel(model, **settings)
+    passes = 0
+
+    def before_forward(module: nn.Module, _: Any) -> None:
+        nonlocal passes
+        if module.training and torch.is_grad_enabled():
+            if passes % check_every == 0:
+                _compare(found, f"after {passes} training passes")
+            passes += 1
+
     if check_every and found:
-        _watch(ddp, found, check_every)
+        ddp.register_forward_pre_hook(before_forward)
     return ddp
 
 
 def check(method: Method, every: int = 1) -> None:
-    """Raise ``RanksDifferError`` unless all ranks hold the same wirings; in every ``every``-th step, else do nothing.
-
-    A collective call: all ranks make it, after the same step.
-    """
+    """Raise ``RanksDifferError`` unless all ranks hold the same wirings; in every ``every``-th step; all ranks call it."""
     if world_size() > 1 and method.steps % every == 0:
         _compare(wirings(method.model), f"after step {method.steps}", extra=method.steps)
 
 
 def require_same_wirings(model: nn.Module) -> None:
-    """Raise ``RanksDifferError`` if ranks of a wrapped model began with other wirings: DDP sends buffers only where it is
-    told to. A collective call, which methods make of the model that they are given."""
+    """Raise ``RanksDifferError`` if ranks of a wrapped model began with other wirings; a collective call of methods."""
     hint = "build the model with one seed on all ranks, use broadcast_buffers=True, or wb.distributed.wrap"
     if isinstance(model, DistributedDataParallel) and model.process_group.size() > 1 and (found := wirings(model)):
         _compare(found, "before the first step", group=model.process_group, hint=hint)
@@ -108,15 +108,8 @@ def part(batch: Tensor, of: int | None = None, number: int | None = None) -> Ten
 
 
 def sum_weight(total: int) -> float:
-    """The factor that makes this rank's summed loss its share of the mean loss of a global batch of ``total``.
-
-    DDP averages gradients over ranks whatever their batches; this way the result is the gradient of the mean over the
-    global batch, also where it does not split evenly.
-    """
+    """The factor that makes this rank's summed loss its share of the mean loss of a global batch, however it splits."""
     return world_size() / total
-
-
-# The comparison
 
 
 def fingerprint(found: list[Wiring], extra: int = 0) -> int:
@@ -129,18 +122,11 @@ def fingerprint(found: list[Wiring], extra: int = 0) -> int:
     return int.from_bytes(digest.digest(), "little", signed=True)
 
 
-_STEP_TOGETHER = (
-    "every rank must step with the same all-reduced gradients, settings and learning rate; train on from the last checkpoint"
-)
+_ALIKE = "every rank must step with the same gradients, settings and learning rate; resume from the last checkpoint"
 
 
 def _compare(
-    found: list[Wiring],
-    when: str,
-    extra: int = 0,
-    *,
-    group: dist.ProcessGroup | None = None,
-    hint: str = _STEP_TOGETHER,
+    found: list[Wiring], when: str, extra: int = 0, *, group: dist.ProcessGroup | None = None, hint: str = _ALIKE
 ) -> None:
     mine = torch.tensor([fingerprint(found, extra)], dtype=torch.int64, device=_device())
     everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
@@ -148,50 +134,25 @@ def _compare(
     values = [int(value) for value in everyone]
     others = [number for number, value in enumerate(values) if value != values[0]]
     if others:
-        names = "rank " + str(others[0]) if len(others) == 1 else "ranks " + ", ".join(map(str, others))
-        raise RanksDifferError(
-            f"{when}, {names} hold{'s' if len(others) == 1 else ''} another wiring than rank 0: {hint}"
-        )
-
-
-def _watch(ddp: DistributedDataParallel, found: list[Wiring], every: int) -> None:
-    passes = 0
-
-    def before_forward(module: nn.Module, _: Any) -> None:
-        nonlocal passes
-        if module.training and torch.is_grad_enabled():
-            if passes % every == 0:
-                _compare(found, f"after {passes} training passes")
-            passes += 1
-
-    ddp.register_forward_pre_hook(before_forward)
-
-
-# The start
+        who = f"rank {others[0]} holds" if len(others) == 1 else f"ranks {', '.join(map(str, others))} hold"
+        raise RanksDifferError(f"{when}, {who} another wiring than rank 0: {hint}")
 
 
 def _require_same_build(found: list[Wiring]) -> None:
     """Ranks whose arithmetic or shapes differ would drift apart, or hang in a collective: say so at once."""
     shapes = [[w.budget, [[s.n_out, s.n_in] for s in w.layers], str(w.theta.dtype)] for w in found]
     kept = [[None if t is None else len(t) for t in (w.fan_caps, w.column_signs)] for w in found if w.constrained]
-    about = {
-        "wirebound": __version__,
-        "torch": torch.__version__,
-        "kernels": library.isa() or "none",
-        "wirings": hashlib.sha256(json.dumps(shapes + kept).encode()).hexdigest()[:12],
-        "connections": sum(w.budget for w in found),
-    }
+    about: dict[str, Any] = {"wirebound": __version__, "torch": torch.__version__, "kernels": library.isa() or "none"}
+    about["wirings"] = hashlib.sha256(json.dumps(shapes + kept).encode()).hexdigest()[:12]
+    about["connections"] = sum(w.budget for w in found)
+    hints = dict.fromkeys(("wirings", "connections"), "build the same model with the same budget on all ranks")
+    hints["kernels"] = "their rounding differs: set WIREBOUND_ISA to the lower one on all ranks"
     everyone: list[dict[str, Any]] = [json.loads(text) for text in _gather(json.dumps(about))]
     for number, other in enumerate(everyone):
         for key, value in other.items():
-            if value == everyone[0][key]:
-                continue
-            hint = {
-                "kernels": "their rounding differs: set WIREBOUND_ISA to the lower one on all ranks",
-                "wirings": "build the same model with the same budget on all ranks",
-                "connections": "build the same model with the same budget on all ranks",
-            }.get(key, "install the same version everywhere")
-            raise RanksDifferError(f"rank {number} has {key} (={value}), rank 0 has {everyone[0][key]}; {hint}")
+            if value != everyone[0][key]:
+                hint = hints.get(key, "install the same version everywhere")
+                raise RanksDifferError(f"rank {number} has {key} (={value}), rank 0 has {everyone[0][key]}; {hint}")
 
 
 def _gather(text: str) -> list[str]:
@@ -200,8 +161,7 @@ def _gather(text: str) -> list[str]:
     length = torch.tensor([len(content)], device=_device())
     lengths = [torch.empty_like(length) for _ in range(world_size())]
     dist.all_gather(lengths, length)
-    longest = max(int(n) for n in lengths)
-    padded = torch.zeros(longest, dtype=torch.uint8, device=_device())
+    padded = torch.zeros(max(int(n) for n in lengths), dtype=torch.uint8, device=_device())
     padded[: len(content)] = content
     everyone = [torch.empty_like(padded) for _ in range(world_size())]
     dist.all_gather(everyone, padded)
@@ -223,6 +183,5 @@ def _broadcast(wiring: Wiring) -> None:
 
 def _device() -> torch.device:
     """Where tensors must be to be sent: nccl only knows those of the graphics card."""
-    if dist.get_backend() == "nccl":
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
+    nccl = dist.get_backend() == "nccl"
+    return torch.device("cuda", torch.cuda.current_device()) if nccl else torch.device("cpu")

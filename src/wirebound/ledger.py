@@ -1,7 +1,6 @@
 """``ledger``: the bytes that each part of a training run holds, counted from the tensors themselves."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -44,10 +43,6 @@ class Ledger:
         return "\n".join(lines)
 
 
-def _size(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.numel() * tensor.element_size()
-
-
 def _dense_bytes(layer: SparseLayer) -> int:
     return layer.wiring.layers[layer.layer_id].possible * layer.wiring.theta.element_size()
 
@@ -55,15 +50,12 @@ def _dense_bytes(layer: SparseLayer) -> int:
 def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
     """What a model holds and, with its method, what training it holds (gradients count when they exist)."""
     found = wirings(model)
-    thetas = {id(w.theta) for w in found}
-    others = [p for p in model.parameters() if id(p) not in thetas]
-    own = {id(buffer) for w in found for buffer in w.buffers()}
-    buffers = [b for b in model.buffers() if id(b) not in own]
+    own = {id(tensor) for w in found for tensor in (w.theta, *w.buffers())}
+    others = [p for p in model.parameters() if id(p) not in own]
     entries: list[Entry] = []
 
-    def add(part: str, tensors: list[Tensor | None], note: str) -> None:
-        total = sum(_size(t) for t in tensors)
-        if total:
+    def add(part: str, tensors: Iterable[Tensor | None], note: str) -> None:
+        if total := sum(t.numel() * t.element_size() for t in tensors if t is not None):
             entries.append(Entry(part, total, note))
 
     add("parameters θ", [w.theta for w in found], "K × one number")
@@ -71,30 +63,24 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
     add("column pointers", [w.colptr for w in found], "one int64 for each input of each layer")
     add("signs of neurons", [w.column_signs for w in found], "int8 for each input of each layer")
     add("gradients of θ", [w.theta.grad for w in found], "K × one number")
-    if method is not None:
-        state = method.optimizer.state
-        by_name: dict[str, list[Tensor | None]] = {}
-        for w in found:
-            for name, value in state.get(w.theta, {}).items():
-                if isinstance(value, Tensor) and value.dim() > 0:
-                    by_name.setdefault(name, []).append(value)
-        for name, tensors in by_name.items():
-            add(f"optimiser state {name}", tensors, "K × one number")
-        adapter = getattr(method, "adapter", None)
-        if adapter is not None:
-            each = "one" if method.plain else "K ×"
-            add("birth steps", list(adapter.born), f"{each} int32, for Adam's bias correction")
-        for part, held, note in method.holds():
-            add(part, list(held), note)
     plain = method is not None and method.plain
-    add("dense parameters", list(others), "all, zeros included" if plain else "biases, norms and layers that stay dense")
-    add("gradients of dense parameters", [p.grad for p in others], "as long as the parameters")
+    kept = {} if method is None else method.optimizer.state
+    by_name: dict[str, list[Tensor]] = {}
+    for w in found:
+        for name, value in kept.get(w.theta, {}).items():
+            if isinstance(value, Tensor) and value.dim() > 0:
+                by_name.setdefault(name, []).append(value)
+    for name, tensors in by_name.items():
+        add(f"optimiser state {name}", tensors, "K × one number")
     if method is not None:
-        add(
-            "optimiser state of dense parameters",
-            [v for p in others for v in method.optimizer.state.get(p, {}).values() if isinstance(v, Tensor)],
-            "as long as the parameters",
-        )
+        born = () if method.adapter is None else method.adapter.born
+        add("birth steps", born, f"{'one' if plain else 'K ×'} int32, for Adam's bias correction")
+        for part, held, note in method.holds():
+            add(part, held, note)
+    add("dense parameters", others, "all, zeros included" if plain else "biases, norms and layers that stay dense")
+    add("gradients of dense parameters", [p.grad for p in others], "as long as the parameters")
+    states = [v for p in others for v in kept.get(p, {}).values() if isinstance(v, Tensor)]
+    add("optimiser state of dense parameters", states, "as long as the parameters")
     masked = [layer for _, layer in sparse_layers(model) if isinstance(layer, MaskedParameter)]
     if masked:
         note = "of masked parameters, made in every pass: dense by nature, weight and gradient"
@@ -104,5 +90,5 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
         times, so_far = sum(s.made_dense for s in made), sum(s.made_dense * _dense_bytes(s) for s in made)
         note = f"for code that computes with layer.weight: {times:,} times so far, {so_far:,} B in all"
         entries.append(Entry("dense weights on demand", sum(map(_dense_bytes, made)), note))
-    add("buffers", list(buffers), "running statistics and the like")
+    add("buffers", [b for b in model.buffers() if id(b) not in own], "running statistics and the like")
     return Ledger(tuple(entries), sum(w.budget for w in found))

@@ -4,44 +4,27 @@ A schedule is any function of (step, lr) that returns a number: ``step`` counts 
 current learning rate η, so that torch's own lr schedulers carry ℓ1 and temperature along.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 Schedule: TypeAlias = Callable[[int, float], float]
-Scalar: TypeAlias = "float | Schedule"
-Noise: TypeAlias = "float | Sequence[float] | Mapping[str, float]"
-Rate: TypeAlias = "Scalar | Sequence[Scalar] | Mapping[str, Scalar]"
+Scalar: TypeAlias = float | Schedule
+Noise: TypeAlias = float | Sequence[float] | Mapping[str, float]
+Rate: TypeAlias = Scalar | Sequence[Scalar] | Mapping[str, Scalar]
 
 
+@dataclass(frozen=True)
 class _OfLr:
-    """A schedule that follows the learning rate alone, so that it stands still while that does."""
+    """η a b / c: it follows the learning rate alone, so that it stands still while that does."""
 
-
-@dataclass(frozen=True)
-class _NoiseAmplitude(_OfLr):
-    g: float
-
-    def __call__(self, step: int, lr: float) -> float:
-        return lr * self.g * self.g / 2
-
-
-@dataclass(frozen=True)
-class _ProportionalToLr(_OfLr):
-    value: float
-    lr: float
+    a: float
+    b: float
+    c: float
 
     def __call__(self, step: int, lr: float) -> float:
-        return self.value * lr / self.lr
-
-
-def check_lr(lr: float) -> None:
-    """An optimiser takes any learning rate from a scheduler, but noise has the variance 2ηT."""
-    if not (math.isfinite(lr) and lr >= 0):
-        raise ValueError(f"lr (={lr}) must be a finite number >= 0")
+        return lr * self.a * self.b / self.c
 
 
 def changes_with_step(rate: Scalar) -> bool:
@@ -54,27 +37,25 @@ def noise_amplitude(g: float) -> Schedule:
 
     With a decaying η this anneals T in proportion to η, as the paper does for CIFAR-10 (there g = α / 3).
     """
-    if not (math.isfinite(g) and g >= 0):
-        raise ValueError(f"noise amplitude g (={g}) must be a finite number >= 0")
-    return _NoiseAmplitude(g)
+    check_rate("noise amplitude g", g)
+    return _OfLr(g, g, 2)
 
 
 def proportional_to_lr(value: float, lr: float) -> Schedule:
     """``value`` while the learning rate is ``lr``, then in proportion to it."""
-    if not lr > 0:
-        raise ValueError(f"lr (={lr}) must be > 0")
-    return _ProportionalToLr(value, lr)
+    _check_positive("lr", lr)
+    return _OfLr(value, 1.0, lr)
 
 
 def linear(start: float, end: float, steps: int) -> Schedule:
     """From ``start`` to ``end`` in a straight line over ``steps`` steps, then constant."""
-    _check_steps("steps", steps)
+    _check_positive("steps", steps)
     return lambda step, lr: start + (end - start) * min(step / steps, 1.0)
 
 
 def exponential(start: float, factor: float, every: int) -> Schedule:
     """``start``, multiplied by ``factor`` once in ``every`` steps, smoothly."""
-    _check_steps("every", every)
+    _check_positive("every", every)
     if not (math.isfinite(factor) and factor > 0):
         raise ValueError(f"factor (={factor}) must be a finite number > 0")
     return lambda step, lr: start * math.exp(step / every * math.log(factor))
@@ -82,13 +63,13 @@ def exponential(start: float, factor: float, every: int) -> Schedule:
 
 def cosine(start: float, end: float, steps: int) -> Schedule:
     """From ``start`` to ``end`` along half a cosine over ``steps`` steps, then constant."""
-    _check_steps("steps", steps)
+    _check_positive("steps", steps)
     return lambda step, lr: end + (start - end) * (1 + math.cos(math.pi * min(step / steps, 1.0))) / 2
 
 
-def _check_steps(name: str, steps: float) -> None:
-    if not steps > 0:
-        raise ValueError(f"{name} (={steps}) must be > 0")
+def _check_positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{name} (={value}) must be > 0")
 
 
 def per_layer(name: str, rate: Rate, layers: Sequence[str]) -> list[Scalar]:
@@ -97,12 +78,10 @@ def per_layer(name: str, rate: Rate, layers: Sequence[str]) -> list[Scalar]:
     Numbers are checked here, once; a schedule is checked when it is asked.
     """
     if isinstance(rate, Mapping):
-        unknown = sorted(set(rate) - set(layers))
-        missing = [layer for layer in layers if layer not in rate]
+        unknown, missing = sorted(set(rate) - set(layers)), [layer for layer in layers if layer not in rate]
         if unknown or missing:
-            raise ValueError(
-                f"{name} must name every sparse layer: missing {missing}, unknown {unknown}, layers are {list(layers)}"
-            )
+            found = f"missing {missing}, unknown {unknown}, layers are {list(layers)}"
+            raise ValueError(f"{name} must name every sparse layer: {found}")
         rates = [rate[layer] for layer in layers]
     elif isinstance(rate, Sequence):
         if len(rate) != len(layers):

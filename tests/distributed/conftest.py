@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from wirebound_lab.run import launch
+from wirebound_lab.run import processes
 
 sys.path += [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1] / "paper")]
-launch.PRELOAD += ["sklearn.datasets"]
+processes.PRELOAD += ["sklearn.datasets"]

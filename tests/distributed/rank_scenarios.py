@@ -20,8 +20,7 @@ from wirebound.distributed import RanksDifferError
 from wirebound_lab import data as datasets
 from wirebound_lab.run import TrainConfig
 from wirebound_lab.run import train as train_run
-from wirebound_lab.run.engines import DistributedEngine
-from wirebound_lab.run.models import build_method, build_model, build_optimizer
+from wirebound_lab.run.models import DistributedEngine, build_method, build_model, build_optimizer
 
 STEPS = 40
 SHARDED_HOW = ("fully_shard", "FSDP", "FSDP, original parameters")

@@ -9,7 +9,7 @@ import torch
 
 import wirebound as wb
 from wirebound_lab.run.config import ConfigError
-from wirebound_lab.run.launch import RankFailedError, launch
+from wirebound_lab.run.distributed import RankFailedError, launch
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import rank_scenarios
 
 from wirebound_lab.cli.main import main
 from wirebound_lab.run import TrainConfig, train
-from wirebound_lab.run.launch import RankFailedError, launch
+from wirebound_lab.run.distributed import RankFailedError, launch
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 3 * 29

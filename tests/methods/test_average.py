@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import wirebound as wb
-from wirebound.checkpoint.optimizer_state import check_optimizer_state
+from wirebound.checkpoint.training_state import check_optimizer_state
 
 OPTIMIZERS = {
     **table.OPTIMIZERS,

@@ -1,9 +1,4 @@
-"""Callbacks for training frameworks, which none of them needs: ``optimizer.step()`` is the step of the method.
-
-``lightning`` and ``huggingface`` are modules of their own, so that importing this one needs neither framework.
-"""
-
-from __future__ import annotations
+"""Callbacks for training frameworks, which none of them needs: ``optimizer.step()`` is the step of the method."""
 
 import warnings
 
@@ -11,11 +6,10 @@ from torch import optim
 
 from wirebound.methods.method import Method
 
+__all__ = ["RewiringOptimizer"]
+
 
 def RewiringOptimizer(method: Method) -> optim.Optimizer:  # it was a class
     """The optimiser of ``method``, whose own ``step`` is the method's. Deprecated: use ``method.optimizer``."""
     warnings.warn("RewiringOptimizer(method) is method.optimizer: give that to the trainer", DeprecationWarning, stacklevel=2)
     return method.optimizer
-
-
-__all__ = ["RewiringOptimizer"]

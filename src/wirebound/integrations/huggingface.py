@@ -5,8 +5,6 @@
     trainer = Trainer(model=model, args=..., optimizers=(optimizer, None), callbacks=[BudgetCallback()])
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from transformers import TrainerCallback
@@ -16,16 +14,13 @@ from wirebound.nn.sparse_layer import wirings
 
 
 class BudgetCallback(TrainerCallback):
-    """Refuses an optimiser without a method, logs what is active and rewired, and checks every wiring at each checkpoint
-    and at the end."""
+    """Refuses an optimiser without a method, logs what is active and rewired, and checks wirings when they are saved."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._method = attached(kwargs["optimizer"])
         if self._method is None:
-            raise ValueError(
-                "the Trainer's optimizer has no method attached, so connections are never rewired: give it the method's, "
-                "Trainer(optimizers=(method.optimizer, None))"
-            )
+            what_to_do = "give it the method's, Trainer(optimizers=(method.optimizer, None))"
+            raise ValueError(f"the Trainer's optimizer has no method attached, so connections are never rewired: {what_to_do}")
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         info = None if self._method is None else self._method.info

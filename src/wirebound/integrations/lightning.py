@@ -3,11 +3,8 @@
     trainer = Trainer(callbacks=[Rewiring(wb.DeepR, l1=1e-4)])
     trainer.fit(module, loader)
 
-Without it, ``configure_optimizers`` makes the method: ``wb.DeepR(self, optimizer)``. With it, the module stays as it is:
-the callback attaches the method to the optimiser before Lightning restores a checkpoint.
+Without it, ``configure_optimizers`` makes the method: ``wb.DeepR(self, optimizer)``.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
@@ -19,17 +16,15 @@ from wirebound.methods.attach import attached
 from wirebound.nn.sparse_layer import wirings
 
 # Some versions have only the first.
-_AVERAGES = tuple(
-    getattr(callbacks, name) for name in ("StochasticWeightAveraging", "WeightAveraging") if hasattr(callbacks, name)
-)
+_NAMES = ("StochasticWeightAveraging", "WeightAveraging")
+_AVERAGES = tuple(getattr(callbacks, name) for name in _NAMES if hasattr(callbacks, name))
 
 
 class Rewiring(Callback):
     """Log what a method does to a sparsified LightningModule, check its wirings at the end, and refuse averages.
 
     Args:
-        method: the class of the method, such as ``wb.DeepR``, or any function of (model, optimizer, **settings); None
-            where ``configure_optimizers`` attaches one.
+        method: the class of the method, or a function of its arguments; None if ``configure_optimizers`` attaches one.
         log: log ``connections/active`` and ``connections/rewired`` every ``log_every_n_steps`` of the trainer.
         settings: of the method.
     """
@@ -51,10 +46,9 @@ class Rewiring(Callback):
         if not isinstance(self.method, Fixed) and wirings(pl_module):
             for callback in trainer.callbacks:  # type: ignore[attr-defined]
                 if isinstance(callback, _AVERAGES):
-                    raise ValueError(
-                        f"{type(callback).__name__} averages weights place by place, but connections move: omit it and use "
-                        "wb.WeightAverage(rewiring.method), whose averages move with their connections"
-                    )
+                    instead = "omit it and use wb.WeightAverage(rewiring.method), whose averages move with their connections"
+                    name = type(callback).__name__
+                    raise ValueError(f"{name} averages weights place by place, but connections move: {instead}")
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -20,26 +20,7 @@ for _method in (DeepR, Fixed, Dense, SoftDeepR, ConstantRate, L1Shrinkage, Magni
     register(_method)
 
 __all__ = [
-    "METHODS",
-    "SET",
-    "ConstantRate",
-    "DeepR",
-    "Dense",
-    "Evolve",
-    "Fixed",
-    "L1Shrinkage",
-    "LayerInfo",
-    "MagnitudePruning",
-    "Method",
-    "RigL",
-    "RunLength",
-    "Setting",
-    "SoftDeepR",
-    "StepInfo",
-    "WeightAverage",
-    "attached",
-    "drop",
-    "grow",
-    "register",
-    "when",
-]
+    "METHODS", "SET", "ConstantRate", "DeepR", "Dense", "Evolve", "Fixed", "L1Shrinkage", "LayerInfo", "MagnitudePruning",
+    "Method", "RigL", "RunLength", "Setting", "SoftDeepR", "StepInfo", "WeightAverage", "attached", "drop", "grow",
+    "register", "when",
+]  # fmt: skip

@@ -1,7 +1,6 @@
-"""``optimizer.step()`` is the step of the method, whoever calls it: a loop, GradScaler, a trainer.
+"""A method attaches itself to its optimiser, whose ``step`` then is the method's, whoever calls it.
 
-A method attaches itself to its optimiser. From then on the optimiser's own ``step`` is the whole step, of which its hooks
-and lr schedulers see one, and its state dict holds the method's state, so that any trainer's checkpoint resumes both.
+Hooks and lr schedulers see one step, and its state dict holds the method's: any trainer's checkpoint resumes both.
 """
 
 from __future__ import annotations
@@ -25,12 +24,15 @@ KEY = "wirebound"  # of the method's state in the optimiser's state dict
 _ATTACHMENT = "_wirebound_attachment"  # torch neither copies nor pickles attributes of optimisers
 
 
+def attachment(optimizer: Any) -> Attachment | None:
+    return getattr(optimizer, "__dict__", {}).get(_ATTACHMENT)
+
+
 def attached(optimizer: Any) -> Method | None:
     """The method that is attached to an optimiser, or to the one inside whatever a trainer has put around it."""
     while optimizer is not None:
-        found = getattr(optimizer, "__dict__", {}).get(_ATTACHMENT)
-        if found is not None:
-            return found.method  # type: ignore[no-any-return]
+        if (found := attachment(optimizer)) is not None:
+            return found.method
         optimizer = getattr(optimizer, "optimizer", None)
     return None
 
@@ -39,16 +41,12 @@ def require_free(optimizer: optim.Optimizer) -> None:
     """Refuse an optimiser that has a method already, or whose step is not made from the gradients that are there."""
     kind, other = type(optimizer).__name__, attached(optimizer)
     if other is not None:
-        raise ValueError(
-            f"optimizer (={kind}) has a {type(other).__name__} attached already: call its detach() first, or make a new "
-            "optimiser"
-        )
+        instead = "call its detach() first, or make a new optimiser"
+        raise ValueError(f"optimizer (={kind}) has a {type(other).__name__} attached already: {instead}")
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
-        raise ValueError(
-            f"optimizer (={kind}) evaluates a closure several times in a step, between which connections would have to "
-            "stay: use one that steps from gradients that are there, such as SGD or AdamW"
-        )
+        instead = "use one that steps from gradients that are there, such as SGD or AdamW"
+        raise ValueError(f"optimizer (={kind}) evaluates a closure several times in a step, where connections move: {instead}")
 
 
 class Attachment:
@@ -65,10 +63,8 @@ class Attachment:
         vars(optimizer).update({**self.mine, _ATTACHMENT: self})
         self.handles = []
         if hasattr(optimizer, "_optimizer_state_dict_post_hooks"):
-            self.handles = [
-                optimizer.register_state_dict_post_hook(_put_in),
-                optimizer.register_load_state_dict_pre_hook(_take_out),
-            ]
+            put_in, take_out = optimizer.register_state_dict_post_hook, optimizer.register_load_state_dict_pre_hook
+            self.handles = [put_in(_put_in), take_out(_take_out)]
 
     def remove(self) -> None:
         own = vars(self.method.optimizer)
@@ -81,37 +77,26 @@ class Attachment:
             handle.remove()
 
 
-def detach(method: Method) -> None:
-    """Give the plain optimiser back."""
-    found = vars(method.optimizer).get(_ATTACHMENT)
-    if found is not None and found.method is method:
-        found.remove()
-
-
-def _method(optimizer: optim.Optimizer) -> Method | None:
-    found = vars(optimizer).get(_ATTACHMENT)
-    return None if found is None else found.method
-
-
 def _step(optimizer: optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
     """The method's step; with a closure, after the closure has left gradients."""
-    loss, method = None, _method(optimizer)
+    loss, found = None, attachment(optimizer)
     if closure is not None:
         with torch.enable_grad():
             loss = closure()
     optimizer._opt_called = True  # type: ignore[attr-defined]  # lr schedulers warn where it never was
-    if method is None:
+    if found is None:
         plain_step(optimizer)
+    elif unscale_(optimizer):
+        found.method.info = found.method.take_step()
     else:
-        method.info = method.take_step() if unscale_(optimizer) else method.report(method.layer_active(), [0] * len(method.shapes))
+        found.method.info = found.method.report(found.method.layer_active(), [0] * len(found.method.shapes))
     return loss
 
 
 def _zero_grad(optimizer: optim.Optimizer, set_to_none: bool = True) -> None:
     type(optimizer).zero_grad(optimizer, set_to_none)
-    method = _method(optimizer)
-    if method is not None:
-        method.forget_gradients()
+    if (found := attachment(optimizer)) is not None:
+        found.method.forget_gradients()
 
 
 _profiled_step = optim.Optimizer.profile_hook_step(_step)
@@ -130,30 +115,25 @@ for _function in (_step, _hooked_step):
 
 
 def _put_in(optimizer: optim.Optimizer, state: dict[str, Any]) -> None:
-    method = _method(optimizer)
-    if method is not None and method.has_claim():
-        state[KEY] = {"method": type(method).__name__, "state": method.state_dict()}
+    found = attachment(optimizer)
+    if found is not None and found.method.has_claim():
+        state[KEY] = {"method": type(found.method).__name__, "state": found.method.state_dict()}
 
 
 def _take_out(optimizer: optim.Optimizer, state: dict[str, Any]) -> None:
-    method, held = _method(optimizer), state.get(KEY)
-    if method is None or held is None or not method.has_claim():
+    found, held = attachment(optimizer), state.get(KEY)
+    if found is None or held is None or not found.method.has_claim():
         return
-    if held["method"] != type(method).__name__:
-        warnings.warn(
-            f"the optimiser's state was kept with {held['method']}, here it is {type(method).__name__}: its steps and the "
-            "ages of its connections start again",
-            stacklevel=2,
-        )
-        return
-    method.load_state_dict(held["state"])
+    before, now = held["method"], type(found.method).__name__
+    if before == now:
+        found.method.load_state_dict(held["state"])
+    else:
+        lost = "its steps and the ages of its connections start again"
+        warnings.warn(f"the optimiser's state was kept with {before}, here it is {now}: {lost}", stacklevel=2)
 
 
 def unscale_(optimizer: optim.Optimizer) -> bool:
-    """Divide all gradients by the scale that GradScaler has left on the optimiser; False if the step is to be skipped.
-
-    It leaves gradients of ``fused=True`` optimisers scaled, because their own step divides; θ is moved by a method.
-    """
+    """Divide all gradients by the scale that GradScaler leaves on ``fused=True`` optimisers; False: skip the step."""
     scale, found = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
     if scale is None and found is None:
         return True

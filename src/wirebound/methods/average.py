@@ -1,14 +1,8 @@
-"""An average of the weights that moves with the connections: where one is replaced, the average starts again.
+"""An average of the weights that moves with the connections, in the optimiser's state, as momenta do.
 
-Averages that are taken place by place (``torch.optim.swa_utils.AveragedModel`` and the like) mix different connections as
-soon as one has moved. These are kept in the optimiser's state, so that rewiring carries them along like momenta and
-checkpoints hold them.
-
-A dormant connection has weight 0. So the average of a newborn starts at 0 and its life counts with the same decay as
-that of all others: what it is worth grows with its age. What a connection was before it died is not remembered.
+Averages by place (``torch.optim.swa_utils.AveragedModel``) mix different connections as soon as one has moved. Here that
+of a newborn starts at 0, its weight while dormant; what a connection was before it died is not remembered.
 """
-
-from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
@@ -38,8 +32,8 @@ class WeightAverage:
         method: the method that trains the model, after the steps of which it is updated.
         decay: d in the long run, in [0, 1); None for the mean of all updates, as in stochastic weight averaging.
 
-    Buffers, such as the running statistics of batch norm, are not averaged: they are those of the trained weights. Take
-    ``model()`` and ``torch.optim.swa_utils.update_bn(loader, averaged)``, which goes through the data once.
+    Buffers, such as the running statistics of batch norm, are those of the trained weights: take ``model()`` and
+    ``torch.optim.swa_utils.update_bn(loader, averaged)``, which goes through the data once.
     """
 
     def __init__(self, method: Method, decay: float | None = 0.999) -> None:
@@ -50,7 +44,6 @@ class WeightAverage:
 
     @property
     def updates(self) -> int:
-        """Updates so far."""
         return max((state[UPDATES] for _, state in self._averaged()), default=0)
 
     @torch.no_grad()
@@ -101,21 +94,18 @@ class WeightAverage:
         alive = next((w.alive for w in wirings(self.method.model) if w.theta is parameter), None)
         return None if alive is None else ~alive
 
-    def _parameters(self) -> list[nn.Parameter]:
-        return [parameter for group in self.method.optimizer.param_groups for parameter in group["params"]]
-
     def _averaged(self) -> Iterator[tuple[nn.Parameter, dict[str, Any]]]:
         """The parameters that have an average, each with the state that holds it."""
         states = self.method.optimizer.state
-        return ((p, states[p]) for p in self._parameters() if AVERAGE in states.get(p, ()))
+        parameters = (p for group in self.method.optimizer.param_groups for p in group["params"])
+        return ((p, states[p]) for p in parameters if AVERAGE in states.get(p, ()))
 
     def _moved(self) -> Iterator[tuple[nn.Parameter, dict[str, Any]]]:
-        """The parameters that the optimiser has moved, each with its state.
-
-        An optimiser makes the state of a parameter in its first step, if it is empty: so nothing of ours may be there
-        before. One that keeps none at all, as SGD without momentum, leaves it empty for ever.
-        """
-        states, parameters = self.method.optimizer.state, self._parameters()
+        """The parameters that the optimiser has moved, each with its state."""
+        # An optimiser makes the state of a parameter in its first step, if it is empty: so nothing of ours may be there
+        # before. One that keeps none at all, as SGD without momentum, leaves it empty for ever.
+        states = self.method.optimizer.state
+        parameters = [p for group in self.method.optimizer.param_groups for p in group["params"]]
         keeps_none = self.method.steps > 0 and all({AVERAGE, UPDATES} >= set(states.get(p, ())) for p in parameters)
         return ((p, states[p]) for p in parameters if keeps_none or states.get(p))
 

@@ -1,7 +1,4 @@
-"""What a method declares of itself: its settings, each with type, default and one sentence, and how it is registered.
-
-Settings files, the command line, sweeps, estimators, reports and docs read these declarations.
-"""
+"""What a method declares of itself, for settings files, the command line, sweeps, estimators, reports and docs."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ class Setting:
         default: its value where nobody gives one.
         help: what it is, in one sentence.
         choices: the values that a ``str`` may have.
-        least: the smallest value that is allowed.
-        most: the largest value that is allowed.
-        above: what the value must be larger than.
-        below: what the value must be smaller than.
+        least, most, above, below: bounds of the value, the first two included.
     """
 
     name: str
@@ -59,13 +53,9 @@ class Setting:
             raise ValueError(f"{self.name} (={value}) must be {self._rule()}")
 
     def _allows(self, value: float) -> bool:
-        return (
-            math.isfinite(value)
-            and (self.least is None or value >= self.least)
-            and (self.most is None or value <= self.most)
-            and (self.above is None or value > self.above)
-            and (self.below is None or value < self.below)
-        )
+        at_least, at_most = (self.least is None or value >= self.least), (self.most is None or value <= self.most)
+        inside = (self.above is None or value > self.above) and (self.below is None or value < self.below)
+        return math.isfinite(value) and at_least and at_most and inside
 
     def _rule(self) -> str:
         low = f"> {self.above:g}" if self.above is not None else f">= {self.least:g}" if self.least is not None else ""
@@ -84,7 +74,6 @@ class RunLength:
 
     @property
     def steps(self) -> int | None:
-        """Steps of the whole run."""
         return None if self.per_epoch is None or self.epochs is None else self.per_epoch * self.epochs
 
 
@@ -101,9 +90,9 @@ def register(method: _M) -> _M:
 L1 = Setting("l1", "float", 1e-4, "α, the ℓ1 pull of every active connection towards 0", least=0)
 NOISE = Setting("noise", "float", 1e-6, "g, the noise in units of η: temperature T = η g²/2", least=0)
 TEMPERATURE = Setting("temperature", "float | None", None, "temperature T itself, instead of noise", least=0)
-FRACTION = Setting(
-    "fraction", "float", 0.3, "share of the connections that set (ζ) and rigl (α, at the start) replace at a time", least=0, most=1
-)
-REPLACE_EVERY = Setting(
-    "replace_every", "int | None", None, "steps between replacements (default: an epoch for set, 100 for rigl)", least=1
-)
+_REPLACED = "share of the connections that set (ζ) and rigl (α, at the start) replace at a time"
+FRACTION = Setting("fraction", "float", 0.3, _REPLACED, least=0, most=1)
+_EVERY = "steps between replacements (default: an epoch for set, 100 for rigl)"
+REPLACE_EVERY = Setting("replace_every", "int | None", None, _EVERY, least=1)
+_UNTIL = "share of the run after which rigl replaces no more"
+REPLACE_UNTIL = Setting("replace_until", "float", 0.75, _UNTIL, least=0, most=1)

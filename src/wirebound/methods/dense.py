@@ -1,7 +1,5 @@
 """Dense training of the plain model, the upper bound that sparse methods are compared with."""
 
-from __future__ import annotations
-
 from torch import nn, optim
 
 from wirebound.methods.attach import require_free
@@ -12,18 +10,14 @@ from wirebound.wiring import LayerShape
 
 
 class Dense(Method):
-    """Ordinary training; every connection of every matrix is active. Storage is dense by nature.
-
-    Args:
-        model: a plain model, not sparsified.
-        optimizer: any torch optimiser that steps from gradients that are there.
-    """
+    """Ordinary training of a plain model; every connection of every matrix is active. Storage is dense by nature."""
 
     name = "dense"
     title = "Dense"
     sized_by = ()
     plain = True
     promises_budget = False
+    rewires = False
 
     def __init__(self, model: nn.Module, optimizer: optim.Optimizer) -> None:
         require_free(optimizer)

@@ -1,18 +1,6 @@
 """Drop rules: which connections go. Each picks at most ``most`` of a stock of connections.
-
-| rule | goes | used by |
-| --- | --- | --- |
-| ``Magnitude()`` | the smallest \\|w\\| | RigL |
-| ``SmallestOfEachSign()`` | the smallest positive and the largest negative weights | SET |
-| ``Sensitivity()`` | the smallest \\|w · ∂E/∂w\\| | |
-| ``Random()`` | any | |
-| ``Below(threshold)`` | those with \\|w\\| below a threshold, however few | |
-| ``SignFlips()`` | those whose weight has crossed zero, however few | DEEP R |
-
 A rule of one's own is a function of (stock, most) that returns sorted indices into the stock.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,7 +38,7 @@ def smallest(values: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Magnitude:
-    """The connections with the smallest |w|."""
+    """The connections with the smallest |w|, as RigL drops."""
 
     def __call__(self, stock: Stock, most: int) -> Tensor:
         return smallest(stock.weights.abs(), most)
@@ -58,7 +46,7 @@ class Magnitude:
 
 @dataclass(frozen=True)
 class SmallestOfEachSign:
-    """The smallest positive and the largest negative weights, as many of each as there are more of them."""
+    """The smallest positive and the largest negative weights, as many of each as there are more of them, as SET drops."""
 
     def __call__(self, stock: Stock, most: int) -> Tensor:
         negative = torch.nonzero(stock.weights < 0).view(-1)
@@ -104,7 +92,7 @@ class Below:
 
 @dataclass(frozen=True)
 class SignFlips:
-    """The connections whose weight has crossed zero since they were born; if too many, those that went furthest."""
+    """The connections whose weight has crossed zero since they were born; if too many, the furthest; as DEEP R."""
 
     keeps_signs = True
 

@@ -6,15 +6,12 @@
             the drop rule picks n <= ζ · K_layer connections, which become dormant
             the grow rule picks n dormant connections, which become active
 
-Exactly K connections are active after every step. SET and RigL are two settings of it (``set.py``, ``rigl.py``); a drop
-by sign with random growth is the rewiring of DEEP R without its ℓ1 and noise, whose exact form is ``DeepR``.
+Exactly K connections are active after every step. SET and RigL are two settings of it; a drop by sign with random growth
+is the rewiring of DEEP R without its ℓ1 and noise, whose exact form is ``DeepR``.
 
-A newborn starts with weight 0 or a small random one, with clean optimiser state, and Adam corrects its bias by the
-connection's own age, as in ``DeepR``. A connection that is dropped is dormant, so it may be chosen again in the same step; it
-then starts like every newborn.
+A newborn starts with weight 0 or a small random one and with clean optimiser state, and Adam corrects its bias by its own
+age. A connection that is dropped may be chosen again in the same step; it then starts like every newborn.
 """
-
-from __future__ import annotations
 
 import itertools
 import math
@@ -25,16 +22,15 @@ import torch
 from torch import Tensor, nn, optim
 
 from wirebound import ops
+from wirebound.methods.deep_r import layer_drifts
 from wirebound.methods.drop import DropRule, Stock
 from wirebound.methods.grow import GrowRule, Growth
-from wirebound.methods.langevin import layer_drifts
 from wirebound.methods.method import WiringMethod, load_rows
 from wirebound.methods.when import Every
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.optim.adapter import OptimizerAdapter
+from wirebound.schedule import check_rate
 from wirebound.wiring import Wiring, mapping
-
-SCOPES = ("layer", "global")
 
 
 def drop_connections(wiring: Wiring, rule: DropRule, share: float, scope: str, step: int, signs: Tensor | None) -> Tensor:
@@ -45,18 +41,16 @@ def drop_connections(wiring: Wiring, rule: DropRule, share: float, scope: str, s
     gradient = mapping.weights(gradient, wiring.packed_rows)
     places = torch.arange(wiring.budget, device=theta.device)
     if scope == "layer":
-        edges = list(itertools.pairwise(wiring.bounds))
-        stocks = [places[:0] if wiring.is_frozen(i) else places[a:b] for i, (a, b) in enumerate(edges)]
+        edges = enumerate(itertools.pairwise(wiring.bounds))
+        stocks = [places[:0] if wiring.is_frozen(i) else places[a:b] for i, (a, b) in edges]
     else:
         stocks = [places[~wiring.in_frozen()] if wiring.has_frozen else places]
     dead = []
     for number, part in enumerate(stocks):
         stream = stream_of(Stream.DROP, wiring.index, layer=number)
         own = None if signs is None else signs[part]
-        stock = Stock(weights[part], gradient[part], own, wiring.seed, stream, step)
-        most = round(share * part.numel())
-        if most:
-            dead.append(part[rule(stock, most)])
+        if most := round(share * part.numel()):
+            dead.append(part[rule(Stock(weights[part], gradient[part], own, wiring.seed, stream, step), most)])
     return torch.cat(dead) if dead else places[:0]
 
 
@@ -82,8 +76,7 @@ class Evolve(WiringMethod):
         drop: which connections go (``wb.drop``).
         grow: which come instead (``wb.grow``).
         when: in which steps, and how many (``wb.when``).
-        scope: ``"layer"``, every layer gets back what it loses; ``"global"``, connections are dropped and grown over the
-            whole wiring, so that layers of a global budget may grow and shrink.
+        scope: ``"layer"``: every layer gets back what it loses; ``"global"``: layers of one budget may grow and shrink.
         newborn_scale: standard deviation of a newborn's weight in units of 1/√n_in; 0 starts it at 0.
     """
 
@@ -95,10 +88,9 @@ class Evolve(WiringMethod):
         self, model: nn.Module, optimizer: optim.Optimizer, *, drop: DropRule, grow: GrowRule, when: Every,
         scope: str = "layer", newborn_scale: float = 0.0,
     ) -> None:  # fmt: skip
-        if scope not in SCOPES:
-            raise ValueError(f"scope (={scope!r}) must be one of {SCOPES}")
-        if not (math.isfinite(newborn_scale) and newborn_scale >= 0):
-            raise ValueError(f"newborn_scale (={newborn_scale}) must be a finite number >= 0")
+        if scope not in ("layer", "global"):
+            raise ValueError(f"scope (={scope!r}) must be one of {('layer', 'global')}")
+        check_rate("newborn_scale", newborn_scale)
         self.take(model, optimizer)
         self.drop, self.grow, self.when = drop, grow, when
         self.scope, self.newborn_scale = scope, newborn_scale
@@ -123,10 +115,6 @@ class Evolve(WiringMethod):
     @steps.setter
     def steps(self, value: int) -> None:
         self._steps = value
-        self._watch()
-
-    def _watch(self) -> None:
-        """Watch the next backward pass if its gradients are to decide what grows."""
         wanted = self._next_grows_by_gradient()
         for wiring in self.wirings:
             wiring.watch = {} if wanted else None
@@ -137,7 +125,7 @@ class Evolve(WiringMethod):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if self._attached:
-            self._watch()  # copied wirings leave out what theirs was watched for
+            self.steps = self._steps  # copied wirings leave out what theirs was watched for
 
     def forget_gradients(self) -> None:
         for wiring in self.wirings:  # gradients that are dropped must not count in what grows either
@@ -162,29 +150,22 @@ class Evolve(WiringMethod):
         positions = wiring.positions()
         alive = torch.ones(wiring.budget, dtype=torch.bool, device=dead.device)
         alive[dead] = False
-        counts, sources = self._counts(wiring, dead), self._sources(wiring)
-        newborns = self.grow(Growth(wiring, positions[alive], positions[dead], counts, sources, step))
+        edges = torch.searchsorted(dead, torch.tensor(wiring.bounds, device=dead.device))
+        counts = None if self.scope == "global" else edges.diff().tolist()
+        newborns = self.grow(Growth(wiring, positions[alive], positions[dead], counts, self._sources(wiring), step))
         carried: list[tuple[Tensor, float | Tensor]] = [*self.adapter.carried(number, self.adapter.group(wiring))]
         if signs is not None:
             carried.append((signs, torch.where(wiring.negative_signs(newborns), -1, 1).to(torch.int8)))
         strength = first_strength(wiring, newborns, self.newborn_scale, step)
         return wiring.replace_(dead, newborns, carried, strength)[0]
 
-    def _counts(self, wiring: Wiring, dead: Tensor) -> list[int] | None:
-        if self.scope == "global":
-            return None
-        edges = torch.searchsorted(dead, torch.tensor(wiring.bounds, device=dead.device)).tolist()
-        return [b - a for a, b in itertools.pairwise(edges)]
-
     def _sources(self, wiring: Wiring) -> dict[int, Any]:
         if not getattr(self.grow, "needs_gradient", False):
             return {}
         if wiring.watch is None or not any(wiring.watch.values()):
             names = ", ".join(layer.name for layer in wiring.layers)
-            raise RuntimeError(
-                f"the backward pass of step {self.steps + 1} must leave the gradient of dormant connections of {names}, but "
-                "nothing is there: the forward pass has to come after the step before"
-            )
+            wanted = f"step {self.steps + 1} must leave the gradient of dormant connections of {names}, but has not"
+            raise RuntimeError(f"the backward pass of {wanted}: run the forward pass after the step before")
         return dict(wiring.watch)
 
     def holds(self) -> list[tuple[str, list[Tensor], str]]:

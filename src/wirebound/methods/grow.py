@@ -1,17 +1,9 @@
 """Grow rules: which dormant connections take the place of those that went.
 
-| rule | born | used by |
-| --- | --- | --- |
-| ``Random()`` | any dormant connection, all equally likely | SET, DEEP R |
-| ``Random(by_share=True)`` | in layers drawn by their first counts | DEEP R, as its authors' code does |
-| ``Gradient()`` | those with the largest \\|∂E/∂w\\| | RigL |
-
 The gradient of dormant connections is never there as a whole: it is computed a block of columns at a time, of which
 only the best are kept. A rule of one's own is a function of a ``Growth`` that returns sorted dormant positions; with
 ``needs_gradient = True`` it finds the sources of the gradient in ``growth.sources``.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,10 +44,9 @@ GrowRule: TypeAlias = Callable[[Growth], Tensor]
 
 @dataclass(frozen=True)
 class Random:
-    """Uniform over the dormant connections, exactly, without rejection (``wiring/draw.py``).
+    """Uniform over the dormant connections, exactly, without rejection; grows for SET.
 
-    Args:
-        by_share: in a global budget, draw the layer of each newborn in proportion to the layers' first counts.
+    ``by_share``: in a global budget, draw the layer of each newborn in proportion to the layers' first counts.
     """
 
     by_share: bool = False
@@ -66,29 +57,54 @@ class Random:
         return draw_newborns(wiring, growth.survivors, growth.dead, growth.step, counts=counts, shares=shares)
 
 
+class Best:
+    """The positions with the highest scores above 0 so far, as blocks of them come in from low to high positions."""
+
+    def __init__(self, count: int, taken: Tensor) -> None:
+        self.count, self.taken, self.positions = count, taken, taken[:0]  # taken: sorted positions, not to be had
+        self.scores: Tensor | None = None
+        self.bound = 0.0  # what a score must exceed
+
+    def offer(self, first: int, scores: Tensor) -> None:
+        """Scores of some columns, [n_out, columns], whose positions begin at ``first``."""
+        rows, columns = torch.nonzero(scores > self.bound, as_tuple=True)
+        positions = first + columns * scores.shape[0] + rows
+        positions, order = positions.sort()  # few are left by now, but for the first block
+        values = scores[rows, columns][order]
+        if self.taken.numel():
+            new = self.taken[torch.searchsorted(self.taken, positions).clamp(max=self.taken.numel() - 1)] != positions
+            positions, values = positions[new], values[new]
+        if not positions.numel():
+            return
+        positions = torch.cat([self.positions, positions])
+        if self.scores is not None:
+            values = torch.cat([self.scores, values])
+        if values.numel() > self.count:
+            best = smallest(values.neg(), self.count)
+            positions, values = positions[best], values[best]
+        self.positions, self.scores = positions, values
+        if values.numel() == self.count:
+            self.bound = float(values.min())
+
+
 @dataclass(frozen=True)
 class Gradient:
-    """The dormant connections with the largest |∂E/∂w|; among equal ones those with the lower position.
+    """The dormant connections with the largest |∂E/∂w|, as RigL grows; among equal ones those with the lower position.
 
     Gradients of several backward passes are added up, as torch does for parameters. Where a process group is active
     they are averaged over its ranks, block by block, as ``DistributedDataParallel`` does for parameters: all ranks must
     then take the step together. A gradient of exactly 0 says nothing about a connection: if fewer than needed have
     another, the rest is drawn at random. Where neurons have caps or signs, only connections that keep them are chosen.
-
-    Args:
-        block: weights whose gradient is held at a time.
     """
 
     block: int = BLOCK
-
     needs_gradient = True
 
     def __call__(self, growth: Growth) -> Tensor:
         found = [self._best(growth, layers, count) for layers, count in growth.regions]
         chosen = torch.cat(found) if found else growth.dead[:0]
-        return draw_newborns(
-            growth.wiring, growth.survivors, growth.dead, growth.step, chosen=chosen, counts=growth.counts
-        )
+        where = (growth.wiring, growth.survivors, growth.dead, growth.step)
+        return draw_newborns(*where, chosen=chosen, counts=growth.counts)
 
     def _best(self, growth: Growth, layers: range, count: int) -> Tensor:
         fan_caps = growth.wiring.fan_caps
@@ -108,27 +124,20 @@ class Gradient:
         return torch.cat(found).sort().values if found else growth.dead[:0]
 
 
-def best_of_blocks(
-    growth: Growth, layers: range, count: int, block: int, taken: Tensor, room: Room | None
-) -> Best:
+def best_of_blocks(growth: Growth, layers: range, count: int, block: int, taken: Tensor, room: Room | None) -> Best:
     """The ``count`` positions of these layers with the highest scores that are not ``taken``, where there is room."""
     best = Best(count, taken)
     for layer, first, gradient in gradient_blocks(growth, layers, block):
         n_out, width = gradient.shape
-        scores = _scores(growth.wiring, layer, first, gradient)
+        scores, signs = gradient.abs(), growth.wiring.column_signs
+        if signs is not None:  # neurons with a sign: only what would let a weight of that sign grow
+            start = growth.wiring.geometry.column_start[layer] + first
+            own = signs[start : start + width].to(gradient.dtype)
+            scores = torch.where(own == 0, scores, (-own * gradient).clamp(min=0))
         if room is not None:
             scores = scores * room.open_cells(layer, first, first + width)
         best.offer(growth.wiring.geometry.position_start[layer] + first * n_out, scores)
     return best
-
-
-def _scores(wiring: Wiring, layer: int, first: int, gradient: Tensor) -> Tensor:
-    """|∂E/∂w|, or for neurons with a sign only what would let a weight of that sign grow."""
-    if wiring.column_signs is None:
-        return gradient.abs()
-    start = wiring.geometry.column_start[layer] + first
-    signs = wiring.column_signs[start : start + gradient.shape[1]].to(gradient.dtype)
-    return torch.where(signs == 0, gradient.abs(), (-signs * gradient).clamp(min=0))
 
 
 def gradient_blocks(growth: Growth, layers: range, block: int) -> Iterator[tuple[int, int, Tensor]]:
@@ -136,11 +145,8 @@ def gradient_blocks(growth: Growth, layers: range, block: int) -> Iterator[tuple
     together = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
     geometry, theta = growth.wiring.geometry, growth.wiring.theta
     for layer in layers:
-        if growth.wiring.is_frozen(layer):
-            continue
-        n_out, n_in = geometry.n_out[layer], geometry.n_in[layer]
-        sources = growth.sources.get(layer, ())
-        if not sources and not together:  # not part of this loss
+        n_out, n_in, sources = geometry.n_out[layer], geometry.n_in[layer], growth.sources.get(layer, ())
+        if growth.wiring.is_frozen(layer) or not (sources or together):  # the latter: not part of this loss
             continue
         width = max(1, block // max(1, n_out))
         for first in range(0, n_in, width):
@@ -153,41 +159,3 @@ def gradient_blocks(growth: Growth, layers: range, block: int) -> Iterator[tuple
                 dist.all_reduce(gradient)
                 gradient /= dist.get_world_size()
             yield layer, first, gradient
-
-
-class Best:
-    """The positions with the highest scores above 0 so far, as blocks of them come in from low to high positions."""
-
-    def __init__(self, count: int, taken: Tensor) -> None:
-        self.count = count
-        self.taken = taken  # sorted positions that are not to be had
-        self.positions = taken[:0]
-        self.scores: Tensor | None = None
-        self.bound = 0.0  # what a score must exceed
-
-    def offer(self, first: int, scores: Tensor) -> None:
-        """Scores of some columns, [n_out, columns], whose positions begin at ``first``."""
-        rows, columns = torch.nonzero(scores > self.bound, as_tuple=True)
-        positions = first + columns * scores.shape[0] + rows
-        # Few are left by now, but for the first block; only they are put into the order of positions.
-        positions, order = positions.sort()
-        new = ~_are_in(positions, self.taken)
-        positions, values = positions[new], scores[rows, columns][order][new]
-        if not positions.numel():
-            return
-        positions = torch.cat([self.positions, positions])
-        if self.scores is not None:
-            values = torch.cat([self.scores, values])
-        if values.numel() > self.count:
-            best = smallest(values.neg(), self.count)
-            positions, values = positions[best], values[best]
-        self.positions, self.scores = positions, values
-        if values.numel() == self.count:
-            self.bound = float(values.min())
-
-
-def _are_in(values: Tensor, known: Tensor) -> Tensor:
-    """Whether each value is one of the sorted ``known``."""
-    if not known.numel():
-        return torch.zeros_like(values, dtype=torch.bool)
-    return known[torch.searchsorted(known, values).clamp(max=known.numel() - 1)] == values

@@ -3,23 +3,16 @@
     w ← w − η ∂E/∂w                              the optimiser's own step
     w ← relu(|w| − η α) sign(w)                  after every step
 
-| symbol | here |
-| --- | --- |
-| η | the optimiser's current learning rate |
-| α | ``l1`` |
-
-A weight of 0 keeps its gradient and may leave 0 again; what the optimiser remembers of it is left alone, also under
-Adam, as in the paper. Coming back is not counted as rewiring. Nothing is cut off at the end: the paper has no
-threshold either. Storage is dense by nature, and every connection exists at the start.
+η is the optimiser's current learning rate, α ``l1``. A weight of 0 keeps its gradient and may leave 0 again; what the
+optimiser remembers of it is left alone, also under Adam, as in the paper. Coming back is not counted as rewiring. Nothing
+is cut off at the end: the paper has no threshold either. Storage is dense, and every connection exists at the start.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn, optim
+from torch import nn, optim
 
 from wirebound import schedule
 from wirebound.methods.declaration import L1
@@ -29,11 +22,6 @@ from wirebound.optim.rule import plain_step
 from wirebound.schedule import Rate
 
 BEST_L1 = 10**-4.5  # of the paper's α = 10^(−n/2) for MNIST, n = 4 .. 12: the optimum was n = 9
-
-
-def shrink_(weight: Tensor, pull: float) -> None:
-    """w ← relu(|w| − pull) sign(w), in place."""
-    weight.copy_(F.softshrink(weight, pull))
 
 
 class L1Shrinkage(MatrixMethod):
@@ -51,6 +39,7 @@ class L1Shrinkage(MatrixMethod):
     settings = (L1.with_default(BEST_L1),)
     sized_by = ()
     takes = ("exclude",)
+    rewires = False
     counts_newborns = False  # weights come back from 0 unseen
 
     def __init__(
@@ -58,7 +47,6 @@ class L1Shrinkage(MatrixMethod):
     ) -> None:
         super().__init__(model, optimizer, exclude)
         self.l1 = schedule.per_layer("l1", l1, [shape.name for shape in self.shapes])
-        self.start_counting(self.layer_active())
         self.attach()
 
     @torch.no_grad()
@@ -68,8 +56,5 @@ class L1Shrinkage(MatrixMethod):
         for matrix, rate in zip(self.matrices, self.l1, strict=True):
             if matrix.theta.grad is not None:
                 lr = self.lr(matrix)
-                shrink_(matrix.weight, lr * schedule.at("l1", rate, self.steps, lr))
+                matrix.weight.copy_(F.softshrink(matrix.weight, lr * schedule.at("l1", rate, self.steps, lr)))
         return self.report(self.layer_active(), [0] * len(self.matrices))
-
-    def layer_active(self) -> list[int]:
-        return [int(torch.count_nonzero(matrix.weight)) for matrix in self.matrices]

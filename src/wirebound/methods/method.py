@@ -12,14 +12,15 @@ import torch
 from torch import Tensor, nn, optim
 
 from wirebound import ops
-from wirebound.methods.attach import Attachment, detach, require_free
+from wirebound.methods.attach import Attachment, attachment, require_free
 from wirebound.methods.declaration import RunLength, Setting
 from wirebound.methods.habits import Habits
 from wirebound.nn.sparse_layer import wirings
 from wirebound.ops.faults import not_finite
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import DriftAndNoise
-from wirebound.optim.adapter import OptimizerAdapter, Trained
+from wirebound.optim.adapter import OptimizerAdapter
+from wirebound.optim.rule import Trained
 from wirebound.wiring import LayerShape, Wiring, copies
 from wirebound.wiring.trust import is_plain
 
@@ -36,17 +37,13 @@ class LayerInfo:
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What a step did. ``budget`` is None where a method promises none.
-
-    ``shapes``, ``layer_active`` and ``layer_rewired`` run over the layers in the order of the model; ``layers`` has
-    the same as one object for each layer.
-    """
+    """What a step did; ``layers`` has what it did to each layer."""
 
     step: int
     active: int
-    budget: int | None
+    budget: int | None  # None where a method promises none
     rewired: int
-    shapes: tuple[LayerShape, ...]
+    shapes: tuple[LayerShape, ...]  # these three: of each layer, in the order of the model
     layer_active: Sequence[int]
     layer_rewired: Sequence[int]
 
@@ -57,32 +54,26 @@ class StepInfo:
 
 
 class Method(ABC):
-    """A way to train a model with an optimiser, whose own ``step`` is the whole step while the method is attached.
-
-    Attributes:
-        info: what the last step did, None before the first.
-        steps: steps taken so far.
-        shapes: the matrices whose connections are counted.
-    """
+    """A way to train a model with an optimiser, whose own ``step`` is the whole step while the method is attached."""
 
     name: ClassVar[str]  # as the command line and settings files have it
     title: ClassVar[str]  # as a text has it
     settings: ClassVar[tuple[Setting, ...]] = ()
-    # Which settings say how many connections there are, one of which has to be given; none: a method without a budget.
-    sized_by: ClassVar[tuple[str, ...]] = ("connectivity", "budget")
-    # What its constructor also takes of a run, where it starts or sizes the connections itself.
-    takes: ClassVar[tuple[str, ...]] = ()
+    sized_by: ClassVar[tuple[str, ...]] = ("connectivity", "budget")  # settings for the number of connections: one of them
+    sized_beside: ClassVar[tuple[str, ...]] = ()  # which of them may be given together with another
+    takes: ClassVar[tuple[str, ...]] = ()  # what its constructor also takes of a run, where it starts connections itself
     plain: ClassVar[bool] = False  # trains the plain model, whose matrices are stored in full
     promises_budget: ClassVar[bool] = True  # exactly as many connections after every step as the wirings say
     counts: ClassVar[str] = "final"  # without such a promise: the "highest" or "final" number is what results count
+    rewires: ClassVar[bool] = True  # moves connections: some end and others begin elsewhere, in any layer of their wiring
     counts_newborns: ClassVar[bool] = True  # reports every connection that comes to be, so deaths follow from it
 
     model: nn.Module
     optimizer: optim.Optimizer
-    shapes: tuple[LayerShape, ...]
-    steps: int = 0
+    shapes: tuple[LayerShape, ...]  # the matrices whose connections are counted
+    steps: int = 0  # taken so far
     budget: int | None = None  # where it is promised
-    info: StepInfo | None = None
+    info: StepInfo | None = None  # what the last step did
     adapter: OptimizerAdapter | None = None  # where the method moves θ itself
     _attached = False
 
@@ -90,22 +81,13 @@ class Method(ABC):
     def from_settings(
         cls, model: nn.Module, optimizer: optim.Optimizer, settings: Mapping[str, Any], length: RunLength
     ) -> Method:
-        """The method that the settings of a run ask for.
-
-        ``settings`` holds values by the names in ``cls.settings``; what is missing has its declared default. It may hold
-        all settings of a run: a method takes its own and those named in ``cls.takes``, and ignores the rest.
-        """
+        """The method that the settings of a run ask for; it ignores all but its own and those in ``cls.takes``."""
         return cls(model, optimizer, **cls.arguments(settings, length))  # type: ignore[call-arg]
 
     @classmethod
     def arguments(cls, settings: Mapping[str, Any], length: RunLength) -> dict[str, Any]:
-        """What the settings of a run are as arguments of the constructor, where that has others."""
-        return {**cls.taken(settings), **cls.values(settings)}
-
-    @classmethod
-    def taken(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """What the constructor takes of the settings that are not its own."""
-        return {name: settings[name] for name in cls.takes if name in settings}
+        """The settings of a run as arguments of the constructor."""
+        return {**{name: settings[name] for name in cls.takes if name in settings}, **cls.values(settings)}
 
     @classmethod
     def values(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,7 +104,9 @@ class Method(ABC):
 
     def detach(self) -> None:
         """Give the plain optimiser back; to return to the method, make a new one."""
-        detach(self)
+        found = attachment(self.optimizer)
+        if found is not None and found.method is self:
+            found.remove()
         self._attached = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -144,9 +128,8 @@ class Method(ABC):
         """What the optimiser's step does while the method is attached."""
 
     def zero_grad(self) -> None:
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
+        for parameter in (p for group in self.optimizer.param_groups for p in group["params"]):
+            parameter.grad = None
         self.forget_gradients()
 
     def forget_gradients(self) -> None:  # noqa: B027
@@ -157,7 +140,6 @@ class Method(ABC):
         return True
 
     def report(self, active: Sequence[int], rewired: Sequence[int]) -> StepInfo:
-        """What the step did, from the counts of each layer."""
         return StepInfo(self.steps, sum(active), self.budget, sum(rewired), self.shapes, active, rewired)
 
     def layer_active(self) -> list[int]:
@@ -165,15 +147,13 @@ class Method(ABC):
         return [n for wiring in wirings(self.model) for n in wiring.layer_active]
 
     def layer_positions(self) -> list[Tensor] | None:
-        """Where the connections of each layer are, in the order of ``shapes``: sorted positions, counted down the
-        columns of the layer, on the CPU. None where all possible connections are there."""
+        """Sorted positions of each layer's connections, counted down its columns, on the CPU; None where all are there."""
         found: list[Tensor] = []
         for wiring in wirings(self.model):
-            positions = wiring.positions() if wiring.alive is None else wiring.positions()[wiring.alive]
-            starts = torch.tensor(wiring.geometry.position_start, device=positions.device)
-            bounds = torch.searchsorted(positions, starts).tolist()
-            for first, last, start in zip(bounds, bounds[1:], wiring.geometry.position_start, strict=False):
-                found.append((positions[first:last] - start).cpu())
+            positions, starts = wiring.positions(), wiring.geometry.position_start
+            positions = positions if wiring.alive is None else positions[wiring.alive]
+            bounds = torch.searchsorted(positions, torch.tensor(starts, device=positions.device)).tolist()
+            found += [(positions[a:b] - start).cpu() for a, b, start in zip(bounds, bounds[1:], starts, strict=False)]
         return found
 
     def holds(self) -> list[tuple[str, list[Tensor], str]]:
@@ -192,14 +172,14 @@ class Method(ABC):
 
 
 class Unbounded(Method):
-    """A method that promises no budget, and remembers the most connections that it ever had: in all, and of each layer."""
+    """A method without a budget, which remembers the most connections that it ever had: in all, and of each layer."""
 
     promises_budget = False
-    highest_active: int
-    highest_layer_active: list[int]
 
-    def start_counting(self, active: Sequence[int]) -> None:
-        self.highest_active, self.highest_layer_active = sum(active), list(active)
+    def attach(self) -> None:
+        self.highest_layer_active = self.layer_active()
+        self.highest_active = sum(self.highest_layer_active)
+        super().attach()
 
     def report(self, active: Sequence[int], rewired: Sequence[int]) -> StepInfo:
         self.highest_active = max(self.highest_active, sum(active))
@@ -228,7 +208,13 @@ class WiringMethod(Method):
         require_free(optimizer)
         self.model, self.optimizer = model, optimizer
         self.wirings = require_wirings(type(self).__name__, model)
-        require_parameters(optimizer, self.wirings)
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for wiring in self.wirings:
+            if id(wiring.theta) not in held:  # it would silently not be trained
+                names, kind = ", ".join(layer.name for layer in wiring.layers), type(optimizer).__name__
+                source = f"from model.parameters() of a model with layer {wiring.layers[0].name!r}, which holds it"
+                what_to_do = f"make it after sparsify, {source}"
+                raise ValueError(f"optimizer (={kind}) lacks the parameter of the wiring over {names}: {what_to_do}")
         self.shapes = tuple(layer for wiring in self.wirings for layer in wiring.layers)
         self.budget = sum(wiring.budget for wiring in self.wirings) if self.promises_budget else None
         self._habits = Habits(model, optimizer, self.wirings)
@@ -256,10 +242,8 @@ class WiringMethod(Method):
         for wiring in self.wirings:
             if wiring.claim is not self._claim:
                 by, mine = getattr(wiring.claim, "method", "another method"), type(self).__name__
-                raise RuntimeError(
-                    f"this {mine} steps a wiring that a later {by} has taken over: step the {by} only, or detach() both "
-                    f"and make a new {mine} to go back to it"
-                )
+                what_to_do = f"step the {by} only, or detach() both and make a new {mine} to go back to it"
+                raise RuntimeError(f"this {mine} steps a wiring that a later {by} has taken over: {what_to_do}")
         self._habits.look()
 
     @torch.no_grad()
@@ -281,8 +265,7 @@ class WiringMethod(Method):
         """The optimiser's step for the rest of the model, then each wiring's; (active, newborns) of each layer."""
         assert self.adapter is not None
         self.adapter.step_torch(step)
-        active: list[int] = []
-        rewired: list[int] = []
+        active, rewired = list[int](), list[int]()
         for number, wiring in enumerate(self.wirings):
             if wiring.theta.grad is None:  # not part of this loss: as torch does, leave it alone
                 alive, born = wiring.layer_active, [0] * len(wiring.layers)
@@ -306,10 +289,6 @@ class WiringMethod(Method):
             theta.detach(), theta.grad, rule, state, drifts, wiring.seed, noise, step, sign_bound=bound, clamp=clamp
         )
 
-    def first_layer(self, number: int) -> int:
-        """The place in ``shapes`` of the first layer of a wiring."""
-        return sum(len(wiring.layers) for wiring in self.wirings[:number])
-
 
 def load_rows(name: str, mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:
     """Copy stored rows into those of a method, if they are as many and as long."""
@@ -330,17 +309,13 @@ def require_wirings(method: str, model: nn.Module) -> list[Wiring]:
     """The wirings of a sparsified model, whole and the same on every rank, or an error that says what to do."""
     found = wirings(model)
     if not found:
-        raise ValueError(
-            f"{method} needs a sparse model, but model (={type(model).__name__}) has no sparse layer: "
-            "call wb.sparsify(model, ...) first"
-        )
+        without = f"model (={type(model).__name__}) has no sparse layer: call wb.sparsify(model, ...) first"
+        raise ValueError(f"{method} needs a sparse model, but {without}")
     for module in model.modules():
         sharder = next((kind.__name__ for kind in type(module).__mro__ if kind.__name__ in _SHARDERS), None)
         if sharder is not None and wirings(module):
-            raise ValueError(
-                f"{method} cannot train a model that {sharder} shards (fully_shard, FSDP): a wiring of K connections is "
-                "whole on every rank. It is small; use DistributedDataParallel (wb.distributed.wrap)"
-            )
+            why = "a wiring of K connections is whole on every rank; use DistributedDataParallel (wb.distributed.wrap)"
+            raise ValueError(f"{method} cannot train a model that {sharder} shards (fully_shard, FSDP): {why}")
     for wiring in found:
         wiring.examine_theta()
     for check in model_checks:
@@ -349,18 +324,6 @@ def require_wirings(method: str, model: nn.Module) -> list[Wiring]:
         wiring.watch = None  # what a method before this one wanted to see would pile up
         copies.go_alone(wiring)  # a copy that is trained is no copy any more
     return found
-
-
-def require_parameters(optimizer: optim.Optimizer, found: Sequence[Wiring]) -> None:
-    """Every θ must be in the optimiser, or it would silently not be trained."""
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    for wiring in found:
-        if id(wiring.theta) not in held:
-            names = ", ".join(layer.name for layer in wiring.layers)
-            raise ValueError(
-                f"optimizer (={type(optimizer).__name__}) lacks the parameter of the wiring over {names}: make it after "
-                f"sparsify, from model.parameters() of a model with layer {wiring.layers[0].name!r}, which holds it"
-            )
 
 
 @torch.no_grad()
@@ -379,21 +342,15 @@ def require_finite(found: Sequence[Trained], step: int) -> None:
     for trained in found:
         if isinstance(trained, Wiring):
             trained.examine_theta()
-        if trained.theta.grad is not None and not ops.backend_of(trained.theta).all_finite(
-            _readable_gradient(trained.theta)
-        ):
+        theta, grad = trained.theta, trained.theta.grad
+        if grad is None:
+            continue
+        alike = grad.dtype is theta.dtype and grad.device == theta.device and grad.layout is torch.strided
+        if not alike or not is_plain(grad):  # anyone may have set it
+            found_kind = f"{type(grad).__name__}, {grad.dtype}, {grad.layout} on {grad.device}"
+            wanted = f"a plain dense tensor of {theta.dtype} on {theta.device}, as θ is"
+            raise ValueError(f"the gradient of θ ({found_kind}) must be {wanted}")
+        if grad.is_neg() or grad._is_zerotensor():  # its numbers are still to be made
+            grad = theta.grad = grad.clone()
+        if not ops.backend_of(theta).all_finite(grad):
             raise not_finite(step)
-
-
-def _readable_gradient(theta: Tensor) -> Tensor:
-    """The gradient of θ as kernels may read it; anyone may have set it."""
-    grad = theta.grad
-    assert grad is not None
-    if grad.dtype is not theta.dtype or grad.device != theta.device or grad.layout is not torch.strided or not is_plain(grad):
-        raise ValueError(
-            f"the gradient of θ ({type(grad).__name__}, {grad.dtype}, {grad.layout} on {grad.device}) must be a plain dense "
-            f"tensor of {theta.dtype} on {theta.device}, as θ is"
-        )
-    if grad.is_neg() or grad._is_zerotensor():  # its numbers are still to be made
-        grad = theta.grad = grad.clone()
-    return grad

@@ -4,19 +4,11 @@
     in each matrix: w_k ← 0 for good, for all active k with |w_k| < q std(w over the active)
     ... and so once more, then train for the last third
 
-| symbol | here |
-| --- | --- |
-| q | ``quality``, for all matrices or for each |
-| ℓ2 | the optimiser's ``weight_decay`` |
-| std | of the active weights of a matrix, around their mean, with N below the line |
-
-A pruned weight stays exactly 0: it gets no gradient, and what the optimiser remembered of it is cleared. Added to the
-paper's: with ``connectivity``, q follows from the wanted count. It is then the one q for all matrices that leaves so
-many connections, c^(i/n) of all after the i-th of n prunings. Storage is dense by nature, and every connection exists
-at the start.
+q is ``quality``, ℓ2 the optimiser's ``weight_decay``, std that of the active weights around their mean, with N below the
+line. A pruned weight stays exactly 0: it gets no gradient, and what the optimiser remembered of it is cleared. Added to the
+paper's: with ``connectivity``, q is the one for all matrices that leaves the wanted count, c^(i/n) of all after the i-th
+of n prunings. Storage is dense by nature, and every connection exists at the start.
 """
-
-from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,13 +53,14 @@ class MagnitudePruning(MatrixMethod):
     title = "Magnitude pruning"
     settings = (Setting("quality", "float | None", None, "q of the paper, instead of connectivity", least=0),)
     sized_by = ("connectivity", "budget", "quality")
+    rewires = False
     takes = ("connectivity", "budget", "exclude")
 
     @classmethod
     def arguments(cls, settings: Mapping[str, Any], length: RunLength) -> dict[str, Any]:
         if length.steps is None:
             raise ValueError(f"method (={cls.name!r}) must know how many steps the run has")
-        return {"total_steps": length.steps, **cls.taken(settings), **cls.values(settings)}
+        return {"total_steps": length.steps, **super().arguments(settings, length)}
 
     def __init__(
         self, model: nn.Module, optimizer: optim.Optimizer, *, total_steps: int = 60_000, quality: Quality | None = None,
@@ -86,28 +79,29 @@ class MagnitudePruning(MatrixMethod):
         wanted = None if (connectivity, budget) == (None, None) else settle_budget(connectivity, budget, possible)
         if wanted is not None and quality is not None:
             raise ValueError(f"give quality (={quality}), or connectivity (={connectivity}) or budget (={budget})")
-        self.targets = None if wanted is None else _targets(possible, wanted, len(self.prune_steps))
+        # Connections after each pruning: the same share of them goes each time.
+        self.targets, prunings = None, len(self.prune_steps)
+        if wanted is not None:
+            share = wanted / possible
+            self.targets = [*(round(possible * share ** (i / prunings)) for i in range(1, prunings)), wanted]
         names = [shape.name for shape in self.shapes]
         self.quality = schedule.per_layer("quality", 1.0 if quality is None else quality, names)
         self._state = OptimizerAdapter(optimizer, self.matrices, ages=False)  # nobody is born: torch's own count is right
         # 1 or 0 for each weight, as numbers: a product with them is ten times quicker than a choice for each element.
         self.kept = [torch.ones_like(matrix.weight) for matrix in self.matrices]
-        self._active = [shape.possible for shape in self.shapes]
-        self.start_counting(self._active)
+        self._count()
         self.attach()
 
     @torch.no_grad()
     def take_step(self) -> StepInfo:
-        begun = self.steps >= self.prune_steps[0]
-        if begun:
-            for matrix, kept in zip(self.matrices, self.kept, strict=True):
-                if matrix.grad is not None:
-                    matrix.grad.mul_(kept)
+        pruned = list(zip(self.matrices, self.kept, strict=True)) if self.steps >= self.prune_steps[0] else []
+        for matrix, kept in pruned:
+            if matrix.grad is not None:
+                matrix.grad.mul_(kept)
         plain_step(self.optimizer)
         self.steps += 1
-        if begun:
-            for matrix, kept in zip(self.matrices, self.kept, strict=True):
-                matrix.weight.mul_(kept)
+        for matrix, kept in pruned:
+            matrix.weight.mul_(kept)
         if self.steps in self.prune_steps:
             self._prune(self.prune_steps.index(self.steps))
         return self.report(self.layer_active(), [0] * len(self.matrices))
@@ -117,13 +111,17 @@ class MagnitudePruning(MatrixMethod):
         if self.targets is None:
             pruned = [row < float(q) for row, q in zip(scaled, self.quality, strict=True) if not callable(q)]
         else:
-            pruned = _all_but(scaled, self.targets[number])
+            every = torch.cat(scaled)
+            gone = torch.ones_like(every, dtype=torch.bool)
+            # The largest of all matrices stay, among equals the first ones.
+            gone[torch.argsort(every, descending=True, stable=True)[: self.targets[number]]] = False
+            pruned = list(gone.split([row.numel() for row in scaled]))
         for i, (matrix, now) in enumerate(zip(self.matrices, pruned, strict=True)):
             self.kept[i].copy_(~now)
             matrix.weight.masked_fill_(now, 0)
             for moved, clean in self._state.carried(i, self._state.group(matrix)):
                 moved.view(-1).masked_fill_(now, clean)
-        self._active = self._counted()
+        self._count()
 
     def layer_active(self) -> list[int]:
         return list(self._active)
@@ -131,8 +129,8 @@ class MagnitudePruning(MatrixMethod):
     def masks(self) -> list[Tensor]:
         return self.kept
 
-    def _counted(self) -> list[int]:
-        return [int(torch.count_nonzero(kept)) for kept in self.kept]
+    def _count(self) -> None:
+        self._active = [int(torch.count_nonzero(kept)) for kept in self.kept]
 
     def holds(self) -> list[tuple[str, list[Tensor], str]]:
         return [("which are kept", self.kept, "one number for each possible connection: dense by nature")]
@@ -143,19 +141,4 @@ class MagnitudePruning(MatrixMethod):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         load_rows("kept", self.kept, state["kept"])
-        self._active = self._counted()
-
-
-def _targets(possible: int, wanted: int, prunings: int) -> list[int]:
-    """Connections after each pruning: the same share of them goes each time."""
-    share = wanted / possible
-    return [*(round(possible * share ** (i / prunings)) for i in range(1, prunings)), wanted]
-
-
-def _all_but(scaled: list[Tensor], count: int) -> list[Tensor]:
-    """What to prune so that the ``count`` largest of all matrices stay; among equals the first ones."""
-    every = torch.cat(scaled)
-    order = torch.argsort(every, descending=True, stable=True)
-    pruned = torch.ones_like(every, dtype=torch.bool)
-    pruned[order[:count]] = False
-    return list(pruned.split([row.numel() for row in scaled]))
+        self._count()

@@ -1,49 +1,30 @@
-"""RigL (Evci et al. 2020, "Rigging the lottery: making all tickets winners").
-
-    for each step t:
-        θ ← optimiser step
-        if t mod ΔT = 0 and t < T_end:
-            for each layer, with n = α/2 (1 + cos(π t / T_end)) · K_layer:
-                the n connections with the smallest |θ| become dormant
-                the n dormant connections with the largest |∂E/∂w| become active, with weight 0
-
-| symbol | here |
-| --- | --- |
-| α | ``fraction`` |
-| ΔT | ``every`` |
-| T_end | ``until``; the paper's is 75 % of the steps of training |
-
-Differs from the paper in that the gradient of dormant connections is never there as a whole, only a block of it at a
-time; in that a step that replaces connections is a step of the optimiser too; and in that a connection which is dropped and
-chosen again starts at 0 like every newborn. Without ``until`` the fraction stays as it is for ever.
-"""
-
-from __future__ import annotations
+"""RigL, a setting of ``Evolve``."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from torch import nn, optim
 
-from wirebound.methods.declaration import FRACTION, REPLACE_EVERY, RunLength, Setting
+from wirebound.methods.declaration import FRACTION, REPLACE_EVERY, REPLACE_UNTIL, RunLength
 from wirebound.methods.drop import Magnitude
 from wirebound.methods.evolve import Evolve
 from wirebound.methods.grow import Gradient
 from wirebound.methods.when import Every, cosine
 
-REPLACE_UNTIL = Setting(
-    "replace_until", "float", 0.75, "share of the run after which rigl replaces no more", least=0, most=1
-)
-
 
 class RigL(Evolve):
-    """Drop by magnitude, grow by gradient.
+    """RigL (Evci et al. 2020): drop by magnitude, grow by gradient.
+
+    Differs from the paper in that the gradient of dormant connections is never there as a whole, only a block at a time;
+    in that a step that replaces connections is a step of the optimiser too; and in that a connection which is dropped and
+    chosen again starts at 0 like every newborn.
 
     Args:
         model, optimizer, options: as for ``Evolve``.
-        fraction: α, the share of the connections to replace at the start.
+        fraction: α, the share of the connections of each layer to replace at the start.
         every: ΔT, steps between replacements.
-        until: T_end, the step from which on nothing is replaced any more; the share falls to 0 on the way there.
+        until: T_end, the step from which on nothing is replaced; the share falls to 0 on the way there, along half a
+            cosine. The paper's is 75 % of the steps of training; without it the share stays as it is.
     """
 
     name = "rigl"

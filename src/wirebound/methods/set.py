@@ -1,23 +1,4 @@
-"""SET (Mocanu et al. 2018, "Scalable training of artificial neural networks with adaptive sparse connectivity").
-
-    for each epoch:
-        for each batch: θ ← optimiser step
-        for each layer:
-            the fraction ζ of the smallest positive and of the largest negative weights becomes dormant
-            as many dormant connections, drawn at random, become active
-
-| symbol | here |
-| --- | --- |
-| ζ | ``zeta`` |
-| an epoch | ``every``, in steps |
-| ε, the Erdős–Rényi wiring at the start | ``wb.sparsify(..., allocation="erdos-renyi")`` |
-
-Differs from the paper in that ``every`` counts steps, because a method does not see epochs; in that the last
-epoch, after which the paper replaces nothing, has to be told by ``until``; and in that newborns start at 0 unless
-``newborn_scale`` is given, so that growing does not disturb the network.
-"""
-
-from __future__ import annotations
+"""SET, a setting of ``Evolve``."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,11 +13,15 @@ from wirebound.methods.when import Every, check_share
 
 
 class SET(Evolve):
-    """Sparse evolutionary training: drop by magnitude, grow at random.
+    """SET (Mocanu et al. 2018): drop by magnitude, grow at random.
+
+    Differs from the paper in that ``every`` counts steps, not epochs; in that the last epoch, after which the paper
+    replaces nothing, has to be told by ``until``; and in that newborns start at 0 unless ``newborn_scale`` is given.
+    The paper's start is ``wb.sparsify(..., allocation="erdos-renyi")``.
 
     Args:
         model, optimizer, options: as for ``Evolve``.
-        zeta: ζ, the share of the connections to replace.
+        zeta: ζ, the share of the smallest positive and of the largest negative weights of each layer to replace.
         every: steps between replacements; the paper's is an epoch, ``len(loader)``.
         until: the step from which on nothing is replaced any more.
     """
@@ -56,5 +41,4 @@ class SET(Evolve):
     def arguments(cls, settings: Mapping[str, Any], length: RunLength) -> dict[str, Any]:
         own = cls.values(settings)
         every = own["replace_every"] or length.per_epoch or 100
-        # Not after the last step: its newborns would never be trained.
-        return {"zeta": own["fraction"], "every": every, "until": length.steps}
+        return {"zeta": own["fraction"], "every": every, "until": length.steps}  # who is born last would not be trained

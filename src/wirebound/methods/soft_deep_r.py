@@ -7,27 +7,18 @@
         θ_k ← max(θ_k + √(2 η T) ν_k, θ_min)
         if θ_k >= 0: k becomes active
 
-| symbol | here |
-| --- | --- |
-| η | the optimiser's current learning rate |
-| α | ``l1`` |
-| T | ``temperature`` |
-| θ_min | ``theta_min`` |
-| w_k = s_k max(θ_k, 0) | the model's own parameter; s_k is the constant sign that a wiring would give this position |
-| − η ∂E/∂θ | the optimiser's own step: SGD as in the paper, or any other that keeps state by element |
+η is the optimiser's current learning rate, α ``l1``, T ``temperature``; − η ∂E/∂θ is the optimiser's own step, as in
+``DeepR``. The model's own parameter is w_k = s_k max(θ_k, 0) with the constant sign that a wiring gives this position.
 
 Who is active and who is dormant is settled at the beginning of a step, as in the paper's equation for Δθ, so that
 each connection moves once; the box read literally would push one that has just died a second time. What falls below
 θ_min stops there, whichever it was. Differs from the paper in that Adam corrects its bias by the time for which a
-connection has been active, with moments that start from zero, as ``DeepR`` does.
-
-Storage is dense by nature: every possible connection has a θ; its sign and whether it is active are kept as numbers
-beside it, because arithmetic on whole rows is ten times quicker than a choice for each element.
+connection has been active, as ``DeepR`` does. Storage is dense by nature: every possible connection has a θ; its sign and
+whether it is active are kept as numbers: arithmetic on whole rows is ten times quicker than a choice for each element.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,13 +26,12 @@ from torch import Tensor, nn, optim
 
 from wirebound import ops, schedule
 from wirebound.methods.declaration import L1, NOISE, TEMPERATURE, RunLength, Setting
-from wirebound.methods.langevin import pull_and_push
+from wirebound.methods.deep_r import pull_and_push
 from wirebound.methods.matrices import Matrix, MatrixMethod
 from wirebound.methods.method import StepInfo, load_rows, require_finite
 from wirebound.methods.soft_rules import theta_min_for, theta_min_from_l1
 from wirebound.ops.layout import Geometry
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.ops.rule import State
 from wirebound.optim.adapter import OptimizerAdapter
 from wirebound.schedule import Noise, Rate
 from wirebound.wiring import Allocation, LayerShape, allocate
@@ -50,15 +40,13 @@ from wirebound.wiring.draw import draw_positions, draw_theta
 
 _EXACT = 1 << 24  # the whole numbers that a float32 can count to
 ThetaMin = float | Sequence[float] | Mapping[str, float]
+THETA_MIN = Setting("theta_min", "float | None", None, "where dormant θ stop, < 0 (default: by connectivity)", below=0)
 
 
 def drift_(
     theta: Tensor, active: Tensor, sign: Tensor, weight: Tensor, pull: float, push: float, nu: Tensor | None, theta_min: float
 ) -> None:
-    """Algorithm 2 after the optimiser, in place, without a branch for each connection.
-
-    ``active`` is 1 or 0 for each connection, ``weight`` what the optimiser has made of s·θ: 0 where dormant.
-    """
+    """Algorithm 2 after the optimiser, in place; ``weight`` is what that has made of s·θ, 0 where dormant."""
     theta.clamp_(max=0).addcmul_(sign, weight)  # s·w where active, θ where dormant
     if pull:
         theta.sub_(active, alpha=pull)
@@ -74,12 +62,6 @@ def _count(mask: Tensor) -> int:
     return sum(int(piece.sum()) for piece in mask.split(_EXACT))
 
 
-def _in_both(mask: Tensor, other: Tensor) -> int:
-    if mask.element_size() < 4:
-        return _count(mask * other)
-    return sum(int(torch.dot(a, b)) for a, b in zip(mask.split(_EXACT), other.split(_EXACT), strict=True))
-
-
 class SoftDeepR(MatrixMethod):
     """soft-DEEP R of a plain model: connections come and go by themselves, without a bound.
 
@@ -91,10 +73,9 @@ class SoftDeepR(MatrixMethod):
         l1: α, the pull of every active θ towards 0. A number, one for each matrix, or a schedule.
         noise: g, noise of amplitude η g, which is T = η g²/2: a number, or one for each matrix; the paper's is α/3.
         temperature: T instead of ``noise``, for noise √(2ηT): a number, one for each matrix, or a schedule.
-        theta_min: where dormant θ stop, < 0. A number, or one for each matrix. By default what the paper's rule gives
+        theta_min: where dormant θ stop, < 0: a number, or one for each matrix; by default what the paper's rule gives
             for ``connectivity`` as the lower bound (with the rates of the first step), or −3α without noise.
-        connectivity, budget, allocation: how many connections are active at the start and where, as for
-            ``wb.sparsify``; by default 1 %.
+        connectivity, budget, allocation: which are active at the start, as for ``wb.sparsify``; by default 1 %.
         init, gain: scale of the first weights (``wiring/draw.py``); the gain may be one for each matrix.
         exclude: matrices that stay dense, by patterns of their parameters' names; biases and the like always do.
         seed: decides everything that is drawn.
@@ -102,23 +83,19 @@ class SoftDeepR(MatrixMethod):
 
     name = "soft-deep-r"
     title = "soft-DEEP R"
-    settings = (
-        L1.with_default(1e-5),
-        NOISE.with_default(1e-5 / 3),
-        TEMPERATURE,
-        Setting("theta_min", "float | None", None, "where dormant θ stop, < 0 (default: by connectivity)", below=0),
-    )
+    settings = (L1.with_default(1e-5), NOISE.with_default(1e-5 / 3), TEMPERATURE, THETA_MIN)
     sized_by = ("connectivity", "budget", "theta_min")
+    sized_beside = ("theta_min",)
     takes = ("connectivity", "budget", "allocation", "init", "gain", "exclude", "seed")
     counts = "highest"
     adapter: OptimizerAdapter
 
     @classmethod
     def arguments(cls, settings: Mapping[str, Any], length: RunLength) -> dict[str, Any]:
-        start = cls.taken(settings)
-        if isinstance(start.get("allocation"), str):
-            start["allocation"] = read_allocation(start["allocation"])
-        return {**start, **cls.values(settings)}
+        found = super().arguments(settings, length)
+        if isinstance(found.get("allocation"), str):
+            found["allocation"] = read_allocation(found["allocation"])
+        return found
 
     def __init__(
         self, model: nn.Module, optimizer: optim.Optimizer, *, l1: Rate = 1e-5, noise: Noise = 1e-5 / 3,
@@ -131,27 +108,27 @@ class SoftDeepR(MatrixMethod):
         self.l1 = schedule.per_layer("l1", l1, names)
         self.temperature = schedule.temperatures(noise, temperature, names)
         self.seed = seed
-        self.geometry = Geometry(tuple(s.n_out for s in self.shapes), tuple(s.n_in for s in self.shapes))
         extents = [(s.n_out, s.n_in) for s in self.shapes]
+        self.geometry = Geometry(*map(tuple, zip(*extents, strict=True)))
         if connectivity is None and budget is None and isinstance(allocation, str):
             connectivity = 0.01
         counts = allocate(names, extents, allocation, connectivity, budget)
         self.theta_min = self._floors(theta_min, sum(counts) / self.geometry.possible, names)
         self.adapter = OptimizerAdapter(optimizer, self.matrices, bound=True)
-        self.sign = constant_signs(self.matrices, self.geometry, seed)
         self.theta = first_theta(self.matrices, self.geometry, counts, self.theta_min, seed, init, gain)
-        self.active = [(theta >= 0).to(theta.dtype) for theta in self.theta]
-        self._before = [torch.empty_like(active) for active in self.active]
-        self._counts = [_count(active) for active in self.active]
-        self._write_weights()
-        self.start_counting(self._counts)
+        self._before = [torch.empty_like(theta) for theta in self.theta]
+        self._read_theta()
         self.attach()
 
     def _floors(self, given: ThetaMin | None, p_min: float, names: Sequence[str]) -> list[float]:
         """θ_min of each matrix: as given, else by the paper's rule."""
         if given is None:
             return [self._floor(number, p_min) for number in range(len(names))]
-        floors = [-float(h) for h in schedule.per_layer("-theta_min", _negated(given), names) if not callable(h)]
+        if isinstance(given, Mapping):
+            negated: Rate = {name: -value for name, value in given.items()}
+        else:
+            negated = [-value for value in given] if isinstance(given, Sequence) else -given
+        floors = [-float(height) for height in schedule.per_layer("-theta_min", negated, names) if not callable(height)]
         for name, floor in zip(names, floors, strict=True):
             if not floor < 0:
                 raise ValueError(f"theta_min of {name!r} (={floor}) must be < 0")
@@ -162,12 +139,14 @@ class SoftDeepR(MatrixMethod):
         l1 = schedule.at("l1", self.l1[number], 1, lr)
         temperature = schedule.at("temperature", self.temperature[number], 1, lr)
         if not l1 > 0:
-            name = self.shapes[number].name
-            raise ValueError(f"l1 of {name!r} (={l1}) must be > 0 to find theta_min by the rule: give theta_min")
+            raise ValueError(f"l1 of {self.shapes[number].name!r} (={l1}) must be > 0 to find theta_min: give theta_min")
         return theta_min_for(p_min, temperature, l1) if temperature > 0 and p_min < 1 else theta_min_from_l1(l1)
 
     @torch.no_grad()
-    def _write_weights(self) -> None:
+    def _read_theta(self) -> None:
+        self.sign = constant_signs(self.matrices, self.geometry, self.seed)
+        self.active = [(theta >= 0).to(theta.dtype) for theta in self.theta]
+        self._counts = [_count(active) for active in self.active]
         for matrix, theta, sign in zip(self.matrices, self.theta, self.sign, strict=True):
             torch.clamp(theta, min=0, out=matrix.weight).mul_(sign)
 
@@ -188,30 +167,28 @@ class SoftDeepR(MatrixMethod):
         matrix, theta, sign, step = self.matrices[number], self.theta[number], self.sign[number], self.steps
         if matrix.grad is None:  # not part of this loss: as torch does, leave it alone
             return 0
-        weight = matrix.weight
-        group = self.adapter.group(matrix)
-        rule = self.adapter.rule(number, group)
-        state = _flat(self.adapter.state(number, group))
+        weight, group = matrix.weight, self.adapter.group(matrix)
+        rule, state = self.adapter.rule(number, group), self.adapter.state(number, group)
+        rows: dict[str, Any] = {name: t.view(-1) for name, t in vars(state).items() if isinstance(t, Tensor)}
         # Dormant weights are 0 with no gradient and no moments: the optimiser leaves them where they are.
-        ops.backend_of(weight).update_(weight, matrix.grad, rule, state, (), self.seed, 0, step, sign_bound=False, clamp=False)
+        state, update = replace(state, **rows), ops.backend_of(weight).update_
+        update(weight, matrix.grad, rule, state, (), self.seed, 0, step, sign_bound=False, clamp=False)
         pull, push = pull_and_push(self.l1[number], self.temperature[number], step, float(group["lr"]))
-        nu = None
+        nu, stream = None, stream_of(Stream.NOISE, 0, layer=number)
         if push:
-            stream = stream_of(Stream.NOISE, 0, layer=number)
-            nu = ops.backend_on(theta.device).normals(self.seed, stream, step, theta.numel(), theta.device)
-            nu = nu.to(theta.dtype)
+            normals = ops.backend_on(theta.device).normals
+            nu = normals(self.seed, stream, step, theta.numel(), theta.device).to(theta.dtype)
         before, active = self.active[number], self._before[number]
         drift_(theta, before, sign, weight, pull, push, nu, self.theta_min[number])
         torch.ge(theta, 0, out=active)
         self.active[number], self._before[number] = active, before
         torch.clamp(theta, min=0, out=weight).mul_(sign)
-        carried = self.adapter.carried(number, group)
-        if carried:
+        if carried := self.adapter.carried(number, group):
             changed = torch.nonzero(active != before).view(-1)
             for moved, clean in carried:
                 moved.view(-1)[changed] = clean
         self._counts[number] = _count(active)
-        return self._counts[number] - _in_both(active, before)
+        return self._counts[number] - _count(before.mul_(active))
 
     def layer_active(self) -> list[int]:
         return list(self._counts)
@@ -227,37 +204,14 @@ class SoftDeepR(MatrixMethod):
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            **super().state_dict(),
-            "seed": self.seed,
-            "theta_min": list(self.theta_min),
-            "theta": [theta.clone() for theta in self.theta],
-        }
+        own = {"seed": self.seed, "theta_min": list(self.theta_min), "theta": [theta.clone() for theta in self.theta]}
+        return {**super().state_dict(), **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         load_rows("theta", self.theta, state["theta"])
         self.seed, self.theta_min = int(state["seed"]), [float(floor) for floor in state["theta_min"]]
-        self.sign = constant_signs(self.matrices, self.geometry, self.seed)
-        self.active = [(theta >= 0).to(theta.dtype) for theta in self.theta]
-        self._counts = [_count(active) for active in self.active]
-        self._write_weights()
-
-
-def _negated(given: ThetaMin) -> Rate:
-    if isinstance(given, Mapping):
-        return {name: -value for name, value in given.items()}
-    return [-value for value in given] if isinstance(given, Sequence) else -given
-
-
-def _flat(state: State) -> State:
-    """The optimiser's tensors as rows, sharing their memory."""
-    rows = (state.momentum, state.exp_avg, state.exp_avg_sq, state.max_exp_avg_sq)
-    momentum, exp_avg, exp_avg_sq, most = (None if row is None else row.view(-1) for row in rows)
-    return State(momentum, exp_avg, exp_avg_sq, most, state.born, state.clock)
-
-
-# How it starts: the connections, weights and signs of a wiring, in matrices that are stored in full
+        self._read_theta()
 
 
 def constant_signs(matrices: Sequence[Matrix], geometry: Geometry, seed: int) -> list[Tensor]:
@@ -266,7 +220,7 @@ def constant_signs(matrices: Sequence[Matrix], geometry: Geometry, seed: int) ->
     for matrix, start in zip(matrices, geometry.position_start, strict=False):
         weight = matrix.weight
         positions = start + torch.arange(matrix.budget, device=weight.device)
-        negative = ops.backend_on(positions.device).negative_signs(positions, seed, 0)
+        negative = ops.backend_on(weight.device).negative_signs(positions, seed, 0)
         signs.append(_by_output(1 - 2 * negative.to(weight.dtype), matrix.shape))
     return signs
 
@@ -276,10 +230,9 @@ def first_theta(
     gain: float | Sequence[float],
 ) -> list[Tensor]:  # fmt: skip
     """The first θ of each matrix: |N(0, 1)|/√n_in where active, uniform in [θ_min, 0) where dormant."""
-    device, dtype = matrices[0].weight.device, matrices[0].weight.dtype
+    device, thetas, first = matrices[0].weight.device, [], 0
     positions = draw_positions(geometry, counts, seed, 0, device)
-    active = draw_theta(geometry, counts, seed, 0, init, gain, device, dtype)
-    thetas, first = [], 0
+    active = draw_theta(geometry, counts, seed, 0, init, gain, device, matrices[0].weight.dtype)
     for number, (matrix, start) in enumerate(zip(matrices, geometry.position_start, strict=False)):
         # A uniform number is the share of the normal law below ν; kept above 0, which would be active.
         nu = ops.backend_on(device).normals(seed, stream_of(Stream.OTHER, 0, layer=number), 0, matrix.budget, device)

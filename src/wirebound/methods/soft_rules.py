@@ -1,12 +1,8 @@
 """The paper's rules for the settings of soft-DEEP R, which depend on each other (appendix A).
 
     θ_min ≈ − T (1 − p_min) / (α p_min)      p_min: the connectivity below which it will not fall
-    α = 3 √(2T/η) = − θ_min / 3              the simpler rule, used for CIFAR-10 and TIMIT
-
-The second gives T = η α²/18, which the paper also takes for MNIST.
+    α = 3 √(2T/η) = − θ_min / 3              the simpler rule, used for CIFAR-10 and TIMIT; so T = η α²/18
 """
-
-from __future__ import annotations
 
 import math
 

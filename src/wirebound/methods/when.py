@@ -1,13 +1,8 @@
-"""Schedules: in which steps connections are replaced, and how many.
-
-    when = Every(100, cosine(0.3, until=7_500))     # RigL's
-    when.share(step)                                # the share to replace in this step, 0 in most
+"""Schedules: in which steps connections are replaced, and how many; RigL's is ``Every(100, cosine(0.3, until=7_500))``.
 
 ``constant``, ``cosine``, ``linear`` and ``inverse_power`` are the curves that Evci et al. (2020, appendix) compare;
 any function from step to share will do.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable
@@ -19,17 +14,10 @@ Curve: TypeAlias = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Every:
-    """Replace in every ``every``-th step, before step ``until`` if that is given.
-
-    Args:
-        every: steps between replacements.
-        fraction: share of the connections to replace, in [0, 1]: a number, or a function of the step, which counts
-            from 1.
-        until: the step from which on nothing is replaced any more.
-    """
+    """Replace a ``fraction`` of the connections in every ``every``-th step, before step ``until`` if that is given."""
 
     every: int
-    fraction: float | Curve = 0.3
+    fraction: float | Curve = 0.3  # in [0, 1]: a number, or a function of the step, from 1 on
     until: int | None = None
 
     def __post_init__(self) -> None:

@@ -1,1 +1,1 @@
-"""How a torch optimiser becomes a rule on K numbers: one file for each rule, and one for any other optimiser."""
+"""How a torch optimiser becomes a rule on K numbers: SGD, Adam, and any other by its own step."""

@@ -1,7 +1,5 @@
 """``OptimizerAdapter``: between a torch optimiser and the wirings that it trains."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -10,13 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, optim
 
-from wirebound.ops.rule import NO_STATE, Rule, RuleKind, State
-from wirebound.optim import adam, sgd  # noqa: F401  # they register themselves
-from wirebound.optim.other import OtherRule, require_by_element
-from wirebound.optim.rule import Trained, find_rule
+from wirebound.ops.rule import NO_STATE, Rule, State
+from wirebound.optim.adam import AdamRule
+from wirebound.optim.other import OtherRule
+from wirebound.optim.rule import OptimizerRule, Trained, require_by_element
+from wirebound.optim.sgd import SGDRule
 from wirebound.wiring import Wiring
 
-__all__ = ["OptimizerAdapter", "Trained"]
+# By the very type: a subclass may step in another way.
+RULES: dict[type[optim.Optimizer], type[OptimizerRule]] = {optim.SGD: SGDRule, optim.Adam: AdamRule, optim.AdamW: AdamRule}
 
 _EXACT = (1 << 24) - 1  # torch counts Adam's steps as a float32, which stops counting there
 
@@ -24,11 +24,7 @@ _EXACT = (1 << 24) - 1  # torch counts Adam's steps as a float32, which stops co
 class OptimizerAdapter:
     """One optimiser and the wirings (or whole matrices) that it trains.
 
-    Args:
-        optimizer: any that keeps its state by element.
-        wirings: what it trains.
-        ages: keep the ages of connections, where the optimiser's rule depends on them.
-        bound: whether θ must stay >= 0, also where an optimiser evaluates at an average of θ.
+    ``ages``: keep the ages of connections, where the rule depends on them; ``bound``: θ must stay >= 0.
     """
 
     def __init__(
@@ -36,7 +32,8 @@ class OptimizerAdapter:
     ) -> None:
         require_by_element(optimizer, bound)
         self.optimizer, self.wirings = optimizer, wirings
-        self.own = (find_rule(optimizer) or OtherRule)(optimizer)
+        self.own = RULES.get(type(optimizer), OtherRule)(optimizer)
+        self.kind = self.own.kind
         self._rules: dict[int, tuple[tuple[Any, ...], Rule]] = {}
         # How often each θ was moved, and the count at which each connection was born, for Adam's bias correction.
         self.updates = [0] * len(wirings)
@@ -44,17 +41,11 @@ class OptimizerAdapter:
         if self.own.has_ages and ages:
             self.born = [torch.zeros(w.budget, dtype=torch.int32, device=w.theta.device) for w in wirings]
 
-    @property
-    def kind(self) -> RuleKind:
-        return self.own.kind
-
     def group(self, wiring: Trained) -> dict[str, Any]:
         """The optimiser's parameter group that holds this wiring's θ."""
-        theta = wiring.theta
         for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter is theta:
-                    return group
+            if any(parameter is wiring.theta for parameter in group["params"]):
+                return group
         raise ValueError("the wiring's parameter is no longer in the optimiser")
 
     def lr(self, group: Mapping[str, Any]) -> float:
@@ -106,17 +97,13 @@ class OptimizerAdapter:
         if not self.own.has_ages:
             return self.own.state(kept, None, 0)
         kept["step"] += 1
-        self._keep_ages(number)
-        self.updates[number] = self.updates_before(number, int(kept["step"]) - 1) + 1
-        return self.own.state(kept, self.born[number], self.updates[number])
-
-    def _keep_ages(self, number: int) -> None:
-        """Connections of frozen layers take no step, so they do not grow older either."""
         wiring = self.wirings[number]
         if isinstance(wiring, Wiring) and wiring.has_frozen:
             for layer, (first, last) in enumerate(itertools.pairwise(wiring.bounds)):
-                if wiring.is_frozen(layer):
+                if wiring.is_frozen(layer):  # its connections take no step, so they do not grow older either
                     self.born[number][first:last] += 1
+        self.updates[number] = self.updates_before(number, int(kept["step"]) - 1) + 1
+        return self.own.state(kept, self.born[number], self.updates[number])
 
     def updates_before(self, number: int, count: int) -> int:
         """How often θ has been moved, where torch has counted so many, also before the method or in a loaded state."""

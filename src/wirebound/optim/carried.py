@@ -1,11 +1,7 @@
 """Which of an optimiser's tensors move with their connections, and with what a newborn starts there.
 
-An optimiser may keep what it knows of θ directly in ``state[θ]``, in containers in there, in an optimiser that it wraps,
-or in attributes of its own. All tensors of θ's shape are found; what has another shape cannot move with connections, and
-its optimiser is refused. With what a newborn starts there, a copy of the optimiser is asked.
+They may be in ``state[θ]``, in containers in there, in an optimiser that it wraps, or in attributes of its own.
 """
-
-from __future__ import annotations
 
 import contextlib
 import copy
@@ -35,9 +31,6 @@ def inner_optimizers(optimizer: optim.Optimizer) -> list[optim.Optimizer]:
                     found.append(one)
                     queue.append(one)
     return found
-
-
-# Which tensors move
 
 
 def carried_tensors(optimizer: optim.Optimizer, theta: nn.Parameter) -> Iterator[tuple[str, Tensor]]:
@@ -82,8 +75,8 @@ def _rows(optimizer: optim.Optimizer, path: _Path, value: Tensor, theta: nn.Para
 
 def _contiguous(optimizer: optim.Optimizer, path: _Path, value: Tensor) -> Tensor:
     if not value.is_contiguous():
-        scattered = f"scattered in memory (strides {value.stride()})"
-        raise _refused(optimizer, path, f"{scattered}: it must be contiguous to move with connections")
+        why = f"scattered in memory (strides {value.stride()}): it must be contiguous to move with connections"
+        raise _refused(optimizer, path, why)
     return value
 
 
@@ -92,8 +85,7 @@ def _refused(optimizer: optim.Optimizer, path: _Path, why: str) -> ValueError:
 
 
 def _outside(optimizer: optim.Optimizer, theta: nn.Parameter) -> Iterator[tuple[_Path, Tensor]]:
-    """The tensors in an optimiser's own attributes, or in its state under another name than a parameter; in tables by
-    parameter only what is θ's."""
+    """The tensors in an optimiser's attributes or under other keys of its state; in tables by parameter only θ's."""
     shared = [(str(key), value) for key, value in optimizer.state.items() if not isinstance(key, Tensor)]
     for name, value in (*vars(optimizer).items(), *shared):
         if name in ("state", "param_groups", "defaults"):
@@ -105,14 +97,8 @@ def _outside(optimizer: optim.Optimizer, theta: nn.Parameter) -> Iterator[tuple[
         yield from _leaves(value, (name,))
 
 
-# With what a newborn starts
-
-
 def starts(optimizer: optim.Optimizer, group: Mapping[str, Any], theta: nn.Parameter) -> dict[str, float]:
-    """With what pieces of state start for a newborn, by name; what is not here starts at 0.
-
-    So do moments, and whatever is a copy or an average of θ (slow weights, schedule-free z): θ of a newborn is 0.
-    """
+    """With what pieces of state start for a newborn, by name; what is not here, as moments or averages of θ, starts at 0."""
     found: dict[str, float] = {}
     for one in (optimizer, *inner_optimizers(optimizer)):
         if isinstance(one, optim.Adagrad):  # makes its state before the first step
@@ -123,11 +109,7 @@ def starts(optimizer: optim.Optimizer, group: Mapping[str, Any], theta: nn.Param
 
 
 def _asked(optimizer: optim.Optimizer, group: Mapping[str, Any], theta: nn.Parameter) -> dict[str, float]:
-    """What the optimiser starts each piece of state with: not always 0, but perhaps a product that starts at 1.
-
-    A copy of it steps a parameter of zeros with a gradient of zeros, as the step of its birth is for a newborn. Nothing
-    of the optimiser changes: the copy has a state, groups, hooks and containers of its own.
-    """
+    """What a copy of the optimiser, with containers of its own, has after a step of zeros with a gradient of zeros."""
     probe = nn.Parameter(torch.zeros(_PROBE, dtype=theta.dtype, device=theta.device))
     probe.grad = torch.zeros_like(probe)
     state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
@@ -140,10 +122,6 @@ def _asked(optimizer: optim.Optimizer, group: Mapping[str, Any], theta: nn.Param
         settings = {name: copy.deepcopy(value) for name, value in group.items() if name != "params"}
         twin.__dict__.update(state=state, param_groups=[{**settings, "params": [probe]}])
         type(optimizer).step(twin)
-    numbers = {name: _number(value) for name, value in state[probe].items()}
-    return {name: number for name, number in numbers.items() if number is not None and math.isfinite(number)}
-
-
-def _number(value: Any) -> float | None:
-    """The first number of a tensor by element, in containers too; None where there is none."""
-    return next((float(tensor.flatten()[0]) for _, tensor in _leaves(value) if tensor.numel() == _PROBE), None)
+    leaves = [(path[0], tensor) for path, tensor in _leaves(state[probe]) if tensor.numel() == _PROBE]
+    numbers = {name: float(tensor.flatten()[0]) for name, tensor in reversed(leaves)}  # the first of each name stays
+    return {name: number for name, number in numbers.items() if math.isfinite(number)}

@@ -1,7 +1,5 @@
 """Optimisers and schedules of the learning rate by name, for settings files, the command line and estimators."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,7 +10,7 @@ from torch import Tensor, optim
 OPTIMIZERS: dict[str, tuple[Callable[..., optim.Optimizer], tuple[str, ...]]] = {
     "sgd": (optim.SGD, ()),
     "momentum": (optim.SGD, ("momentum",)),
-    "nesterov": (optim.SGD, ("momentum",)),
+    "nesterov": (optim.SGD, ("momentum", "nesterov")),
     "adam": (optim.Adam, ("eps",)),
     "adamw": (optim.AdamW, ("eps",)),
     "rmsprop": (optim.RMSprop, ("momentum", "eps")),
@@ -28,18 +26,12 @@ SCHEDULES: dict[str, Callable[[float, float], float]] = {
 
 
 def make_optimizer(
-    name: str,
-    parameters: Iterable[Tensor],
-    lr: float,
-    momentum: float = 0.9,
-    weight_decay: float = 0.0,
-    eps: float = 1e-8,
+    name: str, parameters: Iterable[Tensor], lr: float, momentum: float = 0.9, weight_decay: float = 0.0, eps: float = 1e-8
 ) -> optim.Optimizer:
     """The optimiser ``name`` with these settings; those that it does not know are ignored."""
     if name not in OPTIMIZERS:
         raise ValueError(f"optimizer (={name!r}) must be one of {', '.join(OPTIMIZERS)}")
     make, known = OPTIMIZERS[name]
-    own: dict[str, Any] = {key: value for key, value in (("momentum", momentum), ("eps", eps)) if key in known}
-    if name == "nesterov":
-        own["nesterov"] = True
+    given = {"momentum": momentum, "eps": eps, "nesterov": True}
+    own: dict[str, Any] = {key: given[key] for key in known}
     return make(list(parameters), lr=lr, weight_decay=weight_decay, **own)

@@ -1,15 +1,12 @@
 """θ as one parameter for each layer, while an optimiser of torch steps: for layers with rates of their own.
 
-Any optimiser can then treat layers of one budget differently, by the parameter groups that it knows. The pieces and
-their state share the memory of θ and of its state; layers that are frozen have no piece.
+The pieces and their state share the memory of θ and of its state; layers that are frozen have no piece.
 """
-
-from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
@@ -18,12 +15,8 @@ from torch.autograd.graph import increment_version
 from wirebound.optim.carried import inner_optimizers, starts
 from wirebound.wiring import Wiring
 
-
-class _Piece(NamedTuple):
-    first: int
-    last: int
-    parameter: nn.Parameter
-    group: dict[str, Any]
+_Piece = tuple[int, int, nn.Parameter, dict[str, Any]]  # first, last, the parameter and its group
+_Apart = tuple[dict[str, Any], int, dict[str, Any] | None, list[_Piece]]  # θ's group, place in it and state; the pieces
 
 
 @contextmanager
@@ -31,10 +24,8 @@ def layers_apart(optimizer: optim.Optimizer, wirings: Sequence[Any]) -> Iterator
     """Within the block, the optimiser has the layers of wirings with rates of their own as separate parameters."""
     special = [w for w in wirings if isinstance(w, Wiring) and w.rates is not None and w.theta.grad is not None]
     if special and inner_optimizers(optimizer):
-        raise ValueError(
-            f"layers of one budget cannot be frozen or have rates of their own under optimizer "
-            f"(={type(optimizer).__name__}), which wraps another: give the inner one to the method"
-        )
+        under = f"optimizer (={type(optimizer).__name__}), which wraps another: give the inner one to the method"
+        raise ValueError(f"layers of one budget cannot be frozen or have rates of their own under {under}")
     taken = [_take_apart(optimizer, wiring) for wiring in special]
     try:
         yield
@@ -43,9 +34,7 @@ def layers_apart(optimizer: optim.Optimizer, wirings: Sequence[Any]) -> Iterator
             _put_together(optimizer, wiring.theta, group, place, state, pieces)
 
 
-def _take_apart(
-    optimizer: optim.Optimizer, wiring: Wiring
-) -> tuple[dict[str, Any], int, dict[str, Any] | None, list[_Piece]]:
+def _take_apart(optimizer: optim.Optimizer, wiring: Wiring) -> _Apart:
     theta, rates = wiring.theta, wiring.layer_rates
     places = ((group, place, p) for group in optimizer.param_groups for place, p in enumerate(group["params"]))
     group, place = next((group, place) for group, place, parameter in places if parameter is theta)
@@ -64,7 +53,7 @@ def _take_apart(
         if state is not None:
             optimizer.state[parameter] = _part(state, first, last, theta.numel())
         optimizer.param_groups.append(own)
-        pieces.append(_Piece(first, last, parameter, own))
+        pieces.append((first, last, parameter, own))
     return group, place, state, pieces
 
 
@@ -73,14 +62,12 @@ def _put_together(
     pieces: list[_Piece],
 ) -> None:  # fmt: skip
     group["params"].insert(place, theta)
-    optimizer.param_groups[:] = [g for g in optimizer.param_groups if not any(g is piece.group for piece in pieces)]
-    whole = theta.detach()
-    for piece in pieces:
-        _write(whole[piece.first : piece.last], piece.parameter.detach())
+    optimizer.param_groups[:] = [g for g in optimizer.param_groups if not any(g is own for *_, own in pieces)]
+    for first, last, parameter, _ in pieces:
+        _write(theta.detach()[first:last], parameter.detach())
     increment_version(theta)
-    parts = [(p.first, p.last, optimizer.state.pop(p.parameter, None)) for p in pieces]
-    known = [(first, last, part) for first, last, part in parts if part is not None]
-    if known:
+    parts = [(first, last, optimizer.state.pop(parameter, None)) for first, last, parameter, _ in pieces]
+    if known := [part for part in parts if part[2] is not None]:
         clean = starts(optimizer, group, theta) if state is None else {}
         state = _joined(state, known, theta.numel(), "", clean)
     if state is not None:
@@ -98,9 +85,7 @@ def _part(value: Any, first: int, last: int, count: int) -> Any:
     return value
 
 
-def _joined(
-    whole: Any, parts: list[tuple[int, int, Any]], count: int, name: str, clean: Mapping[str, float]
-) -> Any:
+def _joined(whole: Any, parts: list[tuple[int, int, Any]], count: int, name: str, clean: Mapping[str, float]) -> Any:
     """The whole's state after the pieces have stepped; what it lacks is made, with clean values for those without."""
     first, last, one = parts[0]
     if isinstance(one, Tensor) and one.shape == (last - first,) and (whole is None or whole.shape == (count,)):
@@ -111,16 +96,12 @@ def _joined(
         return whole
     if isinstance(one, dict):
         before = whole if isinstance(whole, dict) else {}
-        return {
-            key: _joined(before.get(key), [(a, b, part[key]) for a, b, part in parts], count, name or str(key), clean)
-            for key in one
-        }
+        slices = {key: [(a, b, part[key]) for a, b, part in parts] for key in one}
+        return {key: _joined(before.get(key), slices[key], count, name or str(key), clean) for key in one}
     if isinstance(one, list | tuple):
         known = whole if isinstance(whole, list | tuple) and len(whole) == len(one) else [None] * len(one)
-        return type(one)(
-            _joined(before, [(a, b, part[i]) for a, b, part in parts], count, name, clean)
-            for i, before in enumerate(known)
-        )
+        rows = ([(a, b, part[i]) for a, b, part in parts] for i in range(len(one)))
+        return type(one)(_joined(before, row, count, name, clean) for before, row in zip(known, rows, strict=True))
     return one
 
 

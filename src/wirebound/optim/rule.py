@@ -1,20 +1,36 @@
-"""What an optimiser's rule is: how its parameter groups become numbers, which state it has, and who steps what.
+"""How a torch optimiser becomes a rule on K numbers: SGD and Adam by a kernel, any other by its own step.
 
-A rule with a kernel is computed by ``update_`` of a backend in one pass with ℓ1, noise and death, on the very tensors that torch
-keeps in ``optimizer.state``; torch's own step does the rest of the model. Its file registers it by optimiser type.
+A rule with a kernel is one pass with ℓ1, noise and death, on the very tensors that torch keeps in ``optimizer.state``.
 """
 
-from __future__ import annotations
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Protocol
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
-
+import torch
 from torch import Tensor, nn, optim
 
+from wirebound import ops
+from wirebound.ops.faults import not_finite
 from wirebound.ops.rule import NO_STATE, Rule, RuleKind, State
+from wirebound.optim.carried import inner_optimizers
+from wirebound.optim.pieces import layers_apart
 
-_RULES: dict[type[optim.Optimizer], type[OptimizerRule]] = {}
-_R = TypeVar("_R", bound="type[OptimizerRule]")
+_ROWS = "keeps matrices with a row for each of the K connections"
+# Optimisers that cannot be told by the shapes of their state, or only after it was made.
+_REFUSED = {
+    "LBFGS": "keeps one history for all parameters together",
+    "SparseAdam": "takes sparse gradients, and those of θ are dense",
+    "ZeroRedundancyOptimizer": "keeps the state of θ on one of the processes",
+    **dict.fromkeys(("Shampoo", "ScalableShampoo", "DistributedShampoo", "SOAP"), _ROWS),
+    "Kron": "keeps a preconditioner of all connections together",
+    "DeMo": "sends a transform of all connections together",
+}
+_REFUSED_OPTIONS = {
+    "differentiable": "a step that replaces connections has no derivative",
+    "capturable": "a step that replaces connections cannot be part of a CUDA graph",
+}
+_AVERAGED = "evaluates at an average of θ, also below 0 where signs are bound; wb.SET, wb.RigL and wb.Fixed can take it"
 
 
 class Trained(Protocol):
@@ -22,30 +38,45 @@ class Trained(Protocol):
 
     @property
     def theta(self) -> nn.Parameter: ...
-
     @property
     def budget(self) -> int: ...
-
-
-def of_optimizers(*kinds: type[optim.Optimizer]) -> Callable[[_R], _R]:
-    """Register a rule for optimisers of exactly these types."""
-
-    def register(rule: _R) -> _R:
-        _RULES.update(dict.fromkeys(kinds, rule))
-        return rule
-
-    return register
-
-
-def find_rule(optimizer: optim.Optimizer) -> type[OptimizerRule] | None:
-    """The rule of an optimiser of this very type; a subclass may step in another way."""
-    return _RULES.get(type(optimizer))
 
 
 def plain_step(optimizer: optim.Optimizer) -> None:
     """The optimiser's own step, without its hooks: they belong to the whole step, of which this is a part."""
     step = type(optimizer).step
     (step.__wrapped__ if getattr(step, "hooked", False) else step)(optimizer)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def finite_step(optimizer: optim.Optimizer, wirings: Sequence[Trained], step: int) -> Iterator[None]:
+    """The optimiser's own step, then the block; if θ is not finite after it, or the block fails, θ is as it was."""
+    before = [wiring.theta.detach().clone() for wiring in wirings]
+    with layers_apart(optimizer, wirings):
+        plain_step(optimizer)
+    try:
+        yield
+        if not all(ops.backend_of(wiring.theta).all_finite(wiring.theta.detach()) for wiring in wirings):
+            raise not_finite(step)
+    except (ValueError, FloatingPointError):
+        with torch.no_grad():
+            for wiring, theta in zip(wirings, before, strict=True):
+                wiring.theta.copy_(theta)
+        raise
+
+
+def require_by_element(optimizer: optim.Optimizer, bound: bool) -> None:
+    """Refuse an optimiser that cannot train connections that move, as far as its class tells."""
+    everything = (optimizer, *inner_optimizers(optimizer))
+    names = [kind.__name__ for one in everything for kind in type(one).__mro__]
+    reasons = [_REFUSED[name] for name in names if name in _REFUSED]
+    options = (option for one in everything for group in one.param_groups for option in _REFUSED_OPTIONS if group.get(option))
+    reasons += [f"has {option}=True, but {_REFUSED_OPTIONS[option]}" for option in options]
+    if bound and any("ScheduleFree" in name for name in names):
+        reasons.append(_AVERAGED)
+    if reasons:
+        rule = "must keep its state by element, so that it can move with connections"
+        raise ValueError(f"optimizer (={type(optimizer).__name__}) {rule}: it {reasons[0]}")
 
 
 class OptimizerRule:
@@ -64,7 +95,7 @@ class OptimizerRule:
 
     def rule(self, group: Mapping[str, Any], lr: float, fresh: bool) -> Rule:
         """The numbers of a step, from a parameter group."""
-        raise NotImplementedError
+        return Rule(self.kind, lr=lr)
 
     def keeps_state(self, group: Mapping[str, Any]) -> bool:
         return True
