@@ -13,15 +13,14 @@ sys.path.append(str(Path(__file__).resolve().parent))
 from export_helpers import KINDS, RELU_KINDS, small_network
 
 from wirebound_lab.run import train
-from wirebound_lab.run.config import make_config
-from wirebound_lab.run.presets import preset
+from wirebound_lab.run.config import PRESETS, make_config
 
 
 @pytest.fixture(scope="session")
 def mnist_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a short run on MNIST at 1 %."""
     folder = tmp_path_factory.mktemp("export") / "run"
-    train(make_config(preset("recommended"), {"connectivity": 0.01, "epochs": 1}), folder)
+    train(make_config(PRESETS["recommended"], {"connectivity": 0.01, "epochs": 1}), folder)
     return folder
 
 

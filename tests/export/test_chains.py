@@ -13,7 +13,7 @@ from torch import nn
 
 import wirebound as wb
 from wirebound.export import ExportError, projections, read_network, to_c, to_nir, to_onnx, to_scipy
-from wirebound.export.compact import quantised
+from wirebound.export.c_code import quantised
 from wirebound_lab.paper.c_export import FLAGS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")

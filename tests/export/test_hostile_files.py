@@ -15,7 +15,7 @@ import wirebound as wb
 from wirebound.checkpoint import CheckpointError
 from wirebound.checkpoint.container import Container, write_container
 from wirebound.export import ExportError, read_network, to_c, to_nir, to_onnx, to_pynn, to_scipy
-from wirebound.export.compact import compact
+from wirebound.export.c_code import compact
 from wirebound.export.layers import Layer, Network
 from wirebound_lab.run.export_source import open_source
 

@@ -15,8 +15,7 @@ from wirebound.checkpoint import CheckpointError
 from wirebound.checkpoint.container import Container, write_container
 from wirebound.export import ExportError
 from wirebound_lab.cli import main
-from wirebound_lab.run.card import model_card
-from wirebound_lab.run.export_source import open_source
+from wirebound_lab.run.export_source import model_card, open_source
 
 
 @pytest.mark.parametrize("kind", KINDS)

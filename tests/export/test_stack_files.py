@@ -15,8 +15,7 @@ from wirebound.checkpoint.container import Container, write_container
 from wirebound.export import ExportError, read_network
 from wirebound_lab.cli import main
 from wirebound_lab.paper.c_export import run_header
-from wirebound_lab.run.card import model_card
-from wirebound_lab.run.export_source import open_source
+from wirebound_lab.run.export_source import model_card, open_source
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 STACKS = ("norm-behind", "norm-before", "gelu", "others", "conv-settings", "norm-and-padding", "means", "pools", "conv1d")

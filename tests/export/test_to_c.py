@@ -9,7 +9,7 @@ import torch
 from export_helpers import inputs_for, outputs_of, small_network
 
 from wirebound.export import ExportError, read_network, to_c
-from wirebound.export.compact import compact, quantised
+from wirebound.export.c_code import compact, quantised
 from wirebound_lab import data as datasets
 from wirebound_lab.paper.c_export import run_header
 from wirebound_lab.run.export_source import open_source

@@ -1,9 +1,4 @@
-"""Files that appear complete or not at all: written beside their place, synced, renamed, the folder synced.
-
-After a crash at any moment the name holds the old content or the new one, and both have reached the disk.
-"""
-
-from __future__ import annotations
+"""Files that appear complete or not at all: written beside their place, synced, renamed, the folder synced."""
 
 import contextlib
 import os
@@ -47,7 +42,6 @@ def write_file(path: Path, content: bytes | Callable[[BinaryIO], object]) -> Non
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder as durable as their content."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -72,5 +66,5 @@ def lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     except (ImportError, OSError):  # a platform or a file system without such locks
-        return True
+        pass
     return True

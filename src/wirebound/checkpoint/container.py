@@ -4,8 +4,7 @@
     N bytes    header: JSON, for each tensor its dtype, shape and place, and ``__metadata__``
     the rest   the tensors, one after another, without gaps
 
-``safetensors`` reads it. It is written here, because that library orders metadata at random, so that equal content
-would give unequal files, and holds a second copy of all tensors while it writes.
+``safetensors`` reads it, but its writer orders metadata at random and holds a second copy of all tensors.
 """
 
 from __future__ import annotations
@@ -26,17 +25,19 @@ from torch import Tensor
 from wirebound.checkpoint.atomic import same_file, write_file
 
 MAX_HEADER = 1 << 24  # bytes; room for a hundred thousand tensors
-MAX_PLACES = 1 << 48  # of a tensor
 METADATA, DOCUMENT, DIGEST = "__metadata__", "wirebound", "sha256"
-_PIECE = 1 << 20
 _NAMES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
-_CODES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
-DTYPES: dict[str, torch.dtype] = {code: getattr(torch, name) for code, name in zip(_CODES, _NAMES, strict=True)}
-CODES = {dtype: code for code, dtype in DTYPES.items()}
+CODES = dict(zip((getattr(torch, name) for name in _NAMES), ["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"], strict=True))
+DTYPES: dict[str, torch.dtype] = {code: dtype for dtype, code in CODES.items()}
 
 
 class CheckpointError(ValueError):
     """A checkpoint cannot be used, or its content cannot be kept; the message says the rule and what to do."""
+
+
+def require(holds: object, message: str) -> None:
+    if not holds:
+        raise CheckpointError(message)
 
 
 class Entry(NamedTuple):
@@ -66,8 +67,8 @@ def write_container(path: Path, tensors: Mapping[str, Tensor], document: dict[st
     at = 0
     # The widest first: every tensor then starts at a multiple of its width.
     for name, tensor in sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])):
-        if tensor.dtype not in CODES or tensor.layout is not torch.strided:
-            raise CheckpointError(f"tensor {name!r} ({tensor.dtype}, {tensor.layout}) cannot be kept")
+        known = tensor.dtype in CODES and tensor.layout is torch.strided
+        require(known, f"tensor {name!r} ({tensor.dtype}, {tensor.layout}) cannot be kept")
         flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         contents.append(flat.numpy().data)
         places = [at, at + flat.numel()]
@@ -78,14 +79,10 @@ def write_container(path: Path, tensors: Mapping[str, Tensor], document: dict[st
         digest.update(content)
     header[METADATA][DIGEST] = digest.hexdigest()
     packed = pack_header(header)
-    if len(packed) > MAX_HEADER:
-        raise CheckpointError(f"a checkpoint's header (={len(packed)} bytes) must be at most {MAX_HEADER} bytes")
-
-    def write(stream: BinaryIO) -> None:
-        for content in (len(packed).to_bytes(8, "little"), packed, *contents):
-            stream.write(content)
-
-    write_file(path, write)
+    fits = len(packed) <= MAX_HEADER
+    require(fits, f"a checkpoint's header (={len(packed)} bytes) must be at most {MAX_HEADER} bytes")
+    pieces = (len(packed).to_bytes(8, "little"), packed, *contents)
+    write_file(path, lambda stream: [stream.write(piece) for piece in pieces])
 
 
 class Container:
@@ -106,41 +103,36 @@ class Container:
 
     def _open(self, stream: BinaryIO) -> None:
         status = os.fstat(stream.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise CheckpointError("it is not a regular file")
+        require(stat.S_ISREG(status.st_mode), "it is not a regular file")
         length = int.from_bytes(stream.read(8), "little")
         if status.st_size < 8 or length > status.st_size - 8:
             raise CheckpointError(f"its header does not fit in {status.st_size} bytes: it is cut off or no checkpoint")
-        if length > MAX_HEADER:
-            raise CheckpointError(f"its header (={length} bytes) must be at most {MAX_HEADER} bytes")
+        require(length <= MAX_HEADER, f"its header (={length} bytes) must be at most {MAX_HEADER} bytes")
         header = parse_json(b"".join(_pieces(stream, length)), "the header")
         metadata = header.get(METADATA) if isinstance(header, dict) else None
         if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
             raise CheckpointError("it is not a file of wirebound: its header must be one JSON object with metadata")
-        if DOCUMENT not in metadata or DIGEST not in metadata:
-            raise CheckpointError(f"it is not a file of wirebound: its metadata must hold {DOCUMENT!r} and {DIGEST!r}")
+        known = DOCUMENT in metadata and DIGEST in metadata
+        require(known, f"it is not a file of wirebound: its metadata must hold {DOCUMENT!r} and {DIGEST!r}")
         # Opening checks that the tensors fill the file without gaps, and that each takes the bytes of its shape.
         self._file = safe_open(self.path, framework="pt")
-        if not same_file(stream.fileno(), self.path):
-            raise CheckpointError("it was replaced while it was read: read it again")
+        require(same_file(stream.fileno(), self.path), "it was replaced while it was read: read it again")
         self.entries = {name: _entry(name, value) for name, value in header.items() if name != METADATA}
         digest = content_hash(header)
         for piece in _pieces(stream, status.st_size - 8 - length):
             digest.update(piece)
-        if digest.hexdigest() != metadata[DIGEST]:
-            raise CheckpointError("its content does not match its sha256: the file is damaged; use an earlier one")
+        whole = digest.hexdigest() == metadata[DIGEST]
+        require(whole, "its content does not match its sha256: the file is damaged; use an earlier one")
         self.document = parse_json(metadata[DOCUMENT], "its document")
 
     def tensor(self, name: str) -> Tensor:
         """A tensor of the file, once, so that a short document cannot ask for a long tensor a million times."""
-        if name not in self.entries:
-            raise CheckpointError(f"{self.path} must hold tensor {name!r}")
-        if name in self._given:
-            raise CheckpointError(f"tensor {name[:80]!r} must be referred to once")
+        require(name in self.entries, f"{self.path} must hold tensor {name!r}")
+        require(name not in self._given, f"tensor {name[:80]!r} must be referred to once")
         self._given.add(name)
         found: Tensor = self._file.get_tensor(name)
-        if found.dtype is torch.bool and bool((found.view(torch.uint8) > 1).any()):
-            raise CheckpointError(f"tensor {name!r} of {self.path} must be 0s and 1s")
+        if found.dtype is torch.bool:
+            require((found.view(torch.uint8) <= 1).all(), f"tensor {name!r} of {self.path} must be 0s and 1s")
         return found.clone()  # its memory is the file's
 
     def __enter__(self) -> Container:
@@ -152,30 +144,27 @@ class Container:
 
 def _pieces(stream: BinaryIO, size: int) -> Iterator[bytes]:
     while size:
-        piece = stream.read(min(_PIECE, size))
-        if not piece:
-            raise CheckpointError("the file became shorter while it was read")
+        piece = stream.read(min(1 << 20, size))
+        require(piece, "the file became shorter while it was read")
         yield piece
         size -= len(piece)
 
 
 def _entry(name: str, value: dict[str, Any]) -> Entry:
     """What ``safetensors`` has found right must also be what torch and the functions here can take."""
-    if set(value) != {"dtype", "shape", "data_offsets"}:
-        raise CheckpointError(f"tensor {name!r} must have dtype, shape and data_offsets")
+    require(set(value) == {"dtype", "shape", "data_offsets"}, f"tensor {name!r} must have dtype, shape and data_offsets")
     dtype, shape = value["dtype"], value["shape"]
-    if dtype not in DTYPES:
-        raise CheckpointError(f"dtype (={dtype!r}) of tensor {name!r} must be one of {', '.join(DTYPES)}")
+    require(dtype in DTYPES, f"dtype (={dtype!r}) of tensor {name!r} must be one of {', '.join(DTYPES)}")
     # Extents beside a 0 cost no bytes, but torch multiplies them all the same.
-    if len(shape) > 16 or math.prod(extent for extent in shape if extent) > MAX_PLACES:
-        raise CheckpointError(f"the shape of tensor {name!r} must be at most 16 extents and 2^48 places")
+    small = len(shape) <= 16 and math.prod(extent for extent in shape if extent) <= 1 << 48
+    require(small, f"the shape of tensor {name!r} must be at most 16 extents and 2^48 places")
     return Entry(DTYPES[dtype], tuple(shape))
 
 
 def parse_json(raw: bytes | str, what: str) -> Any:
     """JSON as the standard has it: no key twice, no NaN, no numbers beyond floats."""
     try:
-        return json.loads(raw, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite)
+        return json.loads(raw, object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{what} is not valid JSON ({type(error).__name__}: {str(error)[:80]})") from None
 
@@ -187,12 +176,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse(text: str) -> Any:
-    raise ValueError(f"{text} is not a number of JSON")
-
-
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"the number {text[:20]} is too large")
+        raise ValueError(f"{text[:20]} is not a number of JSON, or too large")
     return number

@@ -1,20 +1,18 @@
 """The model of a checkpoint: its state dict, and for each wiring the matrices that it spans."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from wirebound.checkpoint.container import CheckpointError
+from wirebound.checkpoint.container import CheckpointError, require
 from wirebound.checkpoint.stack import describe_stack
-from wirebound.checkpoint.tree import decode, difference, encode, listed
+from wirebound.checkpoint.tree import check_like, decode, encode, listed
 from wirebound.nn.sparse_layer import sparse_layers, wirings
 from wirebound.ops import philox
 from wirebound.ops.layout import Geometry
-from wirebound.wiring import Wiring, WiringError, invariant
+from wirebound.wiring import Wiring, WiringError, trust
 
 
 def bare(model: nn.Module) -> nn.Module:
@@ -38,12 +36,11 @@ def capture_model(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Any
         except WiringError as error:
             raise WiringError(f"{error}; nothing was written: {_way_out(wiring)}") from None
     for name, parameter in model.named_parameters():
-        if not bool(torch.isfinite(parameter).all()):
-            raise CheckpointError(f"parameter {name!r} is not finite, nothing was written: go back to the last good file")
+        finite = torch.isfinite(parameter).all()
+        require(finite, f"parameter {name!r} is not finite, nothing was written: go back to the last good file")
     state = {key: encode(value, key, tensors) for key, value in model.state_dict().items()}
-    section: dict[str, Any] = {"state": state, "wirings": _described(model)}
     stack = describe_stack(model)
-    return section if stack is None else {**section, "stack": stack}
+    return {"state": state, "wirings": _described(model), **({} if stack is None else {"stack": stack})}
 
 
 def _require_whole(model: nn.Module) -> None:
@@ -52,13 +49,11 @@ def _require_whole(model: nn.Module) -> None:
     for name, layer in sparse_layers(model):
         if id(layer.wiring) not in held:
             names = [shape.name for shape in layer.wiring.layers]
-            raise CheckpointError(
-                f"layer {name!r} is a part of the wiring over {', '.join(names)}, whose connections are held by layer "
-                f"{names[0]!r}, and that is no layer of this model: give the whole model, or one that keeps {names[0]!r}"
-            )
+            held_by = f"whose connections are held by layer {names[0]!r}, and that is no layer of this model"
+            way_out = f"give the whole model, or one that keeps {names[0]!r}"
+            raise CheckpointError(f"layer {name!r} is a part of the wiring over {', '.join(names)}, {held_by}: {way_out}")
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if tensor.is_meta:
-            raise CheckpointError(f"{name!r} is on the meta device and has no numbers: make the model on a real device")
+        require(not tensor.is_meta, f"{name!r} is on the meta device and has no numbers: make the model on a real device")
 
 
 def _way_out(wiring: Wiring) -> str:
@@ -72,14 +67,11 @@ def _way_out(wiring: Wiring) -> str:
 
 def _described(model: nn.Module) -> list[dict[str, Any]]:
     prefixes = {id(module): name for name, module in model.named_modules() if isinstance(module, Wiring)}
-    return [
-        {
-            "name": prefixes[id(wiring)],
-            "budget": wiring.budget,
-            "layers": [[layer.name, layer.n_out, layer.n_in] for layer in wiring.layers],
-        }
-        for wiring in wirings(model)
-    ]
+    found = []
+    for wiring in wirings(model):
+        layers = [[layer.name, layer.n_out, layer.n_in] for layer in wiring.layers]
+        found.append({"name": prefixes[id(wiring)], "budget": wiring.budget, "layers": layers})
+    return found
 
 
 def read_model(section: Any, tensor: Callable[[str], Tensor], model: nn.Module) -> dict[str, Any]:
@@ -87,15 +79,15 @@ def read_model(section: Any, tensor: Callable[[str], Tensor], model: nn.Module) 
     model = bare(model)
     _require_whole(model)
     known = isinstance(section, dict) and set(section) - {"stack"} == {"state", "wirings"}
-    if not known or not isinstance(section["state"], dict):
-        raise CheckpointError("the model must have a state and wirings")
+    require(known and isinstance(section["state"], dict), "the model must have a state and wirings")
     mine, theirs = _described(model), section["wirings"]
-    if not isinstance(theirs, list) or len(theirs) != len(mine):
-        raise CheckpointError(f"it is of another model, which must have {len(mine)} wirings")
+    fits = isinstance(theirs, list) and len(theirs) == len(mine)
+    require(fits, f"it is of another model, which must have {len(mine)} wirings")
     for here, there in zip(mine, theirs, strict=True):
         if here != there:
             keys = [key for key in here if not isinstance(there, dict) or there.get(key) != here[key]]
-            told = "; ".join(f"{key} {_short(there, key)} there, {_short(here, key)} here" for key in keys)
+            given = there if isinstance(there, dict) else {}
+            told = "; ".join(f"{key} (={str(given.get(key))[:80]}) there, (={str(here[key])[:80]}) here" for key in keys)
             raise CheckpointError(f"it is of another model: wiring {here['name']!r} has {told or 'something more'}")
     stored = with_current_names(section["state"], model)
     _same_keys(stored, model)
@@ -112,10 +104,6 @@ def with_current_names(state: Any, model: nn.Module) -> Any:
     return {new.get(key, key): value for key, value in state.items()}
 
 
-def _short(wiring: Any, key: str) -> str:
-    return f"(={str(wiring[key])[:80]})" if isinstance(wiring, dict) and key in wiring else "(not given)"
-
-
 def _same_keys(stored: Mapping[str, Any], model: nn.Module) -> None:
     mine = model.state_dict()
     missing, unknown = [k for k in mine if k not in stored], [k for k in stored if k not in mine]
@@ -125,19 +113,19 @@ def _same_keys(stored: Mapping[str, Any], model: nn.Module) -> None:
 
 def check_state(state: Any, model: nn.Module) -> None:
     """Refuse a state dict that this model may not be given: other names, types or shapes, or no valid wiring."""
-    if not isinstance(state, dict):
-        raise CheckpointError("the state of a model must be tensors by name")
+    require(isinstance(state, dict), "the state of a model must be tensors by name")
     _same_keys(state, model)
     for key, mine in model.state_dict().items():
-        wrong, theirs = difference(mine, state[key], key), state[key]
-        if wrong:
+        theirs, way_out = state[key], ""
+        try:
+            check_like(mine, theirs, key)
+        except CheckpointError as error:
             both = isinstance(mine, Tensor) and isinstance(theirs, Tensor) and mine.shape == theirs.shape
             if both and mine.is_floating_point() and theirs.is_floating_point():
-                wrong += f"; load it into a model of that type, model.to({theirs.dtype}), and convert that"
-            raise CheckpointError(f"it is of another model: {wrong}")
+                way_out = f"; load it into a model of that type, model.to({theirs.dtype}), and convert that"
+            raise CheckpointError(f"it is of another model: {error}{way_out}") from None
     for name, _ in model.named_parameters(remove_duplicate=False):
-        if name in state and not bool(torch.isfinite(state[name]).all()):
-            raise CheckpointError(f"parameter {name!r} must be finite")
+        require(name not in state or torch.isfinite(state[name]).all(), f"parameter {name!r} must be finite")
     for name, module in model.named_modules():
         if isinstance(module, Wiring):
             prefix = f"{name}." if name else ""
@@ -145,15 +133,14 @@ def check_state(state: Any, model: nn.Module) -> None:
             fault = wiring_fault(module.geometry, arrays)
             if not fault and module.fan_caps is not None and not torch.equal(arrays["fan_caps"], module.fan_caps.cpu()):
                 fault = "caps on fan-in and fan-out must be those of the model here"
-            if fault:
-                raise CheckpointError(f"wiring {name!r}: {fault}")
+            require(not fault, f"wiring {name!r}: {fault}")
 
 
 def wiring_fault(geometry: Geometry, arrays: Mapping[str, Tensor]) -> str | None:
     """What is wrong with the arrays of a wiring over these matrices, or None; their shapes and dtypes are known."""
     theta, index = arrays["theta"], (arrays["packed_rows"], arrays["colptr"])
     limits: Any = {name: arrays.get(name) for name in ("alive", "fan_caps", "column_signs")}
-    fault = invariant.wiring_fault(geometry, theta, *index, sign_bound=bool(arrays["sign_bound"]), **limits)
+    fault = trust.wiring_fault(geometry, theta, *index, sign_bound=bool(arrays["sign_bound"]), **limits)
     if fault:
         return fault
     counts, (seed, number) = arrays["initial_counts"].tolist(), arrays["identity"].tolist()

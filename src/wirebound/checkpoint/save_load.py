@@ -1,24 +1,21 @@
 """``save`` and ``load``: everything that training needs to resume as if it had never stopped."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn, optim
 
-from wirebound.checkpoint.container import CheckpointError, Container, write_container
-from wirebound.checkpoint.method_state import check_method_state, steps_fault
+from wirebound.checkpoint.container import CheckpointError, Container, require, write_container
 from wirebound.checkpoint.model_state import bare, capture_model, read_model
-from wirebound.checkpoint.optimizer_state import check_optimizer_state
 from wirebound.checkpoint.stack import build_stack
-from wirebound.checkpoint.tree import decode, difference, encode, number_fault
+from wirebound.checkpoint.training_state import check_method_state, check_optimizer_state, check_steps
+from wirebound.checkpoint.tree import check_like, check_numbers, decode, encode
 from wirebound.methods.attach import KEY, attached
 from wirebound.methods.method import Method
 from wirebound.nn.sparse_layer import wirings
@@ -27,13 +24,14 @@ from wirebound.wiring import Wiring
 
 VERSION = 1  # of the format; docs/format.md
 SECTIONS = ("model", "optimizer", "method", "scheduler", "random", "extra")
+Part = tuple[str, Any, Callable[[Any], None]]  # the section of its state, the object, and the check of a state for it
+Change = tuple[str, Callable[[], Any], Callable[[], Any]]  # an object: its name, give it state, give back what it had
 
 
 class Stateful(Protocol):
     """What a scheduler is here: anything with a state dict."""
 
     def state_dict(self) -> dict[str, Any]: ...
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
 
 
@@ -50,14 +48,8 @@ class Checkpoint:
 
 
 def save(
-    path: str | os.PathLike[str],
-    *,
-    model: nn.Module | None = None,
-    method: Method | None = None,
-    optimizer: optim.Optimizer | None = None,
-    scheduler: Stateful | None = None,
-    extra: Any = None,
-    random_state: bool = True,
+    path: str | os.PathLike[str], *, model: nn.Module | None = None, method: Method | None = None,
+    optimizer: optim.Optimizer | None = None, scheduler: Stateful | None = None, extra: Any = None, random_state: bool = True
 ) -> None:
     """Write one file with everything that training needs to resume, atomically: a crash leaves the old one whole.
 
@@ -72,12 +64,9 @@ def save(
     """
     model, optimizer, parts = _parts(model, method, optimizer, scheduler)
     tensors: dict[str, Tensor] = {}
-    document: dict[str, Any] = {
-        "format": "wirebound",
-        "version": VERSION,
-        "writer": {"wirebound": __version__, "torch": torch.__version__},
-        "steps": None if method is None else method.steps,
-    }
+    writer = {"wirebound": __version__, "torch": torch.__version__}
+    document: dict[str, Any] = {"format": "wirebound", "version": VERSION, "writer": writer}
+    document["steps"] = None if method is None else method.steps
     if model is not None:
         document["model"] = capture_model(model, tensors)
     for name, part, check in parts:
@@ -97,19 +86,13 @@ def save(
 
 
 def load(
-    path: str | os.PathLike[str],
-    *,
-    model: nn.Module | None = None,
-    method: Method | None = None,
-    optimizer: optim.Optimizer | None = None,
-    scheduler: Stateful | None = None,
-    random_state: bool | None = None,
+    path: str | os.PathLike[str], *, model: nn.Module | None = None, method: Method | None = None,
+    optimizer: optim.Optimizer | None = None, scheduler: Stateful | None = None, random_state: bool | None = None
 ) -> Checkpoint:
     """Put a checkpoint's state into the objects given, which must be made as they were for ``save``.
 
     Nothing in the file is executed. Everything is checked before the first object is touched, and if one of them
-    fails to take its state all the same, each gets back what it had: all is loaded, or nothing. With no object given,
-    the result still tells what the file holds.
+    fails to take its state all the same, each gets back what it had. With no object, the result tells what the file holds.
 
     Args:
         path, model, method, optimizer, scheduler: as for ``save``; a method brings its model and optimiser.
@@ -117,7 +100,7 @@ def load(
     """
     model, optimizer, parts = _parts(model, method, optimizer, scheduler)
     if random_state is None:
-        random_state = None if optimizer is not None else False
+        random_state = None if optimizer is not None else False  # None: if the file has one
     with Container(Path(path)) as file:
         try:
             return _load(file, model, parts, random_state)
@@ -135,10 +118,7 @@ def holds_stack(path: Path) -> bool:
 
 
 def load_model(path: Path) -> nn.Module:
-    """The model in a file, built from what the file says about it. Nothing in the file is executed.
-
-    Raises ``CheckpointError`` for a file whose model is not a plain stack of modules that a file can name.
-    """
+    """The model in a file that says it is a plain stack of modules; nothing in the file is executed."""
     # fork_rng: torch's layers draw weights that are loaded over at once, and the generator is not ours to move.
     with Container(path) as file, torch.random.fork_rng(devices=[]):
         try:
@@ -147,9 +127,6 @@ def load_model(path: Path) -> nn.Module:
             raise CheckpointError(f"{path} cannot be loaded: {error}") from None
     load(path, model=model)
     return model
-
-
-Part = tuple[str, Any, Callable[[Any], None]]  # the section of its state, the object, and the check of a state for it
 
 
 def _parts(
@@ -169,17 +146,8 @@ def _parts(
     return model, optimizer, parts
 
 
-class _Change(NamedTuple):
-    """One object that is given state: its name, how, and how it gets back what it had."""
-
-    name: str
-    apply: Callable[[], Any]
-    put_back: Callable[[], Any]
-
-
 def _load(file: Container, model: nn.Module | None, parts: Sequence[Part], random_state: bool | None) -> Checkpoint:
-    """``random_state`` None: if the file has one."""
-    document, changes = _checked_document(file), list[_Change]()
+    document, changes = _checked_document(file), list[Change]()
 
     def section(name: str) -> Any:
         if name not in document:
@@ -191,18 +159,23 @@ def _load(file: Container, model: nn.Module | None, parts: Sequence[Part], rando
         changes.append(_change_of_model(bare(model), read_model(section("model"), file.tensor, model)))
     for name, part, check in parts:
         found = section(name)
-        if not isinstance(found, dict) or set(found) != {"type", "state"}:
-            raise CheckpointError(f"{name} must have a type and a state")
-        if found["type"] != type(part).__name__:
-            raise CheckpointError(f"its {name} is {str(found['type'])[:40]}, here it is {type(part).__name__}")
+        require(isinstance(found, dict) and set(found) == {"type", "state"}, f"{name} must have a type and a state")
+        kind, here = str(found["type"])[:40], type(part).__name__
+        require(found["type"] == here, f"its {name} is {kind}, here it is {here}")
         state = decode(found["state"], name, file.tensor)
         check(state)
-        if name == "method" and state["steps"] != document["steps"]:
-            raise CheckpointError(f"its steps (={document['steps']}) must be those of its method (={state['steps']})")
+        if name == "method":
+            same = state["steps"] == document["steps"]
+            require(same, f"its steps (={document['steps']}) must be those of its method (={state['steps']})")
         changes.append(_change_of_part(name, part, state))
     if random_state or (random_state is None and "random" in document):
-        found, before = _generator_state(decode(section("random"), "random", file.tensor)), torch.get_rng_state()
-        changes.append(_Change("generator", partial(torch.set_rng_state, found), partial(torch.set_rng_state, before)))
+        state, before = decode(section("random"), "random", file.tensor), torch.get_rng_state()
+        check_like({"torch": before}, state, "random")
+        try:
+            torch.Generator().set_state(state["torch"])
+        except RuntimeError as error:
+            raise CheckpointError(f"random/torch must be a state of torch's generator: {str(error)[:80]}") from None
+        changes.append(("generator", partial(torch.set_rng_state, state["torch"]), partial(torch.set_rng_state, before)))
     extra = decode(document.get("extra"), "extra", file.tensor)
     _apply_all(changes)
     sections = tuple(name for name in SECTIONS if name in document)
@@ -210,22 +183,19 @@ def _load(file: Container, model: nn.Module | None, parts: Sequence[Part], rando
 
 
 def _checked_document(file: Container) -> dict[str, Any]:
-    """The document, if it is one of a version that we read."""
     document = file.document
-    if not isinstance(document, dict) or document.get("format") != "wirebound":
-        raise CheckpointError("its document must be one of wirebound")
+    known = isinstance(document, dict) and document.get("format") == "wirebound"
+    require(known, "its document must be one of wirebound")
     version, steps, writer = document.get("version"), document.get("steps"), document.get("writer")
-    if type(version) is not int or version < 1:
-        raise CheckpointError(f"the version of its format (={str(version)[:20]!r}) must be a number >= 1")
-    if version > VERSION:
-        raise CheckpointError(f"its format has version {version}, we read up to {VERSION}: update wirebound")
+    known = type(version) is int and version >= 1
+    require(known, f"the version of its format (={str(version)[:20]!r}) must be a number >= 1")
+    require(version <= VERSION, f"its format has version {version}, we read up to {VERSION}: update wirebound")
     unknown = set(document) - {"format", "version", "writer", "steps", *SECTIONS}
-    if unknown:
-        raise CheckpointError(f"its document has unknown parts: {', '.join(sorted(unknown)[:5])}")
-    if steps is not None and (fault := steps_fault(steps)):
-        raise CheckpointError(fault)
-    if not isinstance(writer, dict) or not all(isinstance(value, str) for value in writer.values()):
-        raise CheckpointError("writer must be texts")
+    require(not unknown, f"its document has unknown parts: {', '.join(sorted(unknown)[:5])}")
+    if steps is not None:
+        check_steps(steps)
+    texts = isinstance(writer, dict) and all(isinstance(value, str) for value in writer.values())
+    require(texts, "writer must be texts")
     return {**document, "steps": steps}
 
 
@@ -236,47 +206,33 @@ def _check_optimizer(state: Any, optimizer: optim.Optimizer, model: nn.Module | 
     method = attached(optimizer)
     if method is not None and KEY in state:
         held, kind = state[KEY], type(method).__name__
-        if not isinstance(held, dict) or set(held) != {"method", "state"} or held["method"] != kind:
-            raise CheckpointError(f"optimizer/{KEY} must be the state of a method, {kind}")
+        fits = isinstance(held, dict) and set(held) == {"method", "state"} and held["method"] == kind
+        require(fits, f"optimizer/{KEY} must be the state of a method, {kind}")
         check_method_state(held["state"], method)
 
 
 def _check_scheduler(state: Any, scheduler: Stateful) -> None:
-    wrong = difference(scheduler.state_dict(), state, "scheduler")
-    if not wrong and isinstance(scheduler, optim.lr_scheduler.LRScheduler):  # others may count as they like
-        wrong = number_fault(state, "scheduler")
-    if wrong:
-        raise CheckpointError(wrong)
+    check_like(scheduler.state_dict(), state, "scheduler")
+    if isinstance(scheduler, optim.lr_scheduler.LRScheduler):  # others may count as they like
+        check_numbers(state, "scheduler")
 
 
-def _generator_state(state: Any) -> Tensor:
-    wrong = difference({"torch": torch.get_rng_state()}, state, "random")
-    if wrong:
-        raise CheckpointError(wrong)
-    found: Tensor = state["torch"]
-    try:
-        torch.Generator().set_state(found)
-    except RuntimeError as error:
-        raise CheckpointError(f"random/torch must be a state of torch's generator: {str(error)[:80]}") from None
-    return found
-
-
-def _apply_all(changes: Sequence[_Change]) -> None:
+def _apply_all(changes: Sequence[Change]) -> None:
     """Apply the changes in their order; if one fails, or is interrupted, put back all and say why."""
     begun = ""
     try:
-        for change in changes:
-            begun = change.name
-            change.apply()
+        for name, apply, _ in changes:
+            begun = name
+            apply()
     except BaseException as error:
         lost = []
         # The last first, because an object may have written to those before it. Those whose turn had not come too:
         # hooks of an optimiser may carry the state of its method.
-        for change in reversed(changes):
+        for name, _, put_back in reversed(changes):
             try:
-                change.put_back()
+                put_back()
             except Exception:
-                lost.append(change.name)
+                lost.append(name)
         if not isinstance(error, Exception):
             raise
         after = f", and {', '.join(lost)} could not be put back" if lost else ": everything is as it was"
@@ -284,14 +240,11 @@ def _apply_all(changes: Sequence[_Change]) -> None:
         raise CheckpointError(f"the {begun} did not take its state ({reason}){after}") from error
 
 
-def _change_of_model(model: nn.Module, state: dict[str, Any]) -> _Change:
+def _change_of_model(model: nn.Module, state: dict[str, Any]) -> Change:
     """Its tensors are put back one by one, past the hooks of users, which may be what failed."""
     tensors = [(tensor, tensor.detach().clone()) for tensor in (*model.parameters(), *model.buffers())]
-    extra = [
-        (module, copy.deepcopy(module.get_extra_state()))
-        for module in model.modules()
-        if type(module).get_extra_state is not nn.Module.get_extra_state
-    ]
+    with_extra = [m for m in model.modules() if type(m).get_extra_state is not nn.Module.get_extra_state]
+    extra = [(module, copy.deepcopy(module.get_extra_state())) for module in with_extra]
     # What a wiring knows beside its arrays: whose it is, and what a backward pass has left for the next step.
     known = [(module, dict(module.__dict__)) for module in model.modules() if isinstance(module, Wiring)]
 
@@ -305,11 +258,10 @@ def _change_of_model(model: nn.Module, state: dict[str, Any]) -> _Change:
         for module, before in extra:
             module.set_extra_state(before)
 
-    return _Change("model", lambda: model.load_state_dict(state), put_back)
+    return "model", lambda: model.load_state_dict(state), put_back
 
 
-def _change_of_part(name: str, part: Any, state: Any) -> _Change:
-    """Of an optimiser, a method, a scheduler or whatever else has a state dict."""
+def _change_of_part(name: str, part: Any, state: Any) -> Change:
     attributes = dict(vars(part))
     # torch's optimisers make new tensors and new groups, so that the old ones stay good and need no copy.
     renews = getattr(type(part), "load_state_dict", None) is optim.Optimizer.load_state_dict
@@ -320,4 +272,4 @@ def _change_of_part(name: str, part: Any, state: Any) -> _Change:
             part.load_state_dict(before)
         vars(part).update(attributes)  # what follows from the state of others, which were not put back yet
 
-    return _Change(name, lambda: part.load_state_dict(state), put_back)
+    return name, lambda: part.load_state_dict(state), put_back

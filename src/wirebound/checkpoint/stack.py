@@ -1,10 +1,4 @@
-"""Which network a file holds, if it is a plain stack: enough to build it again from the file alone.
-
-A module's sizes are those of its tensors and wirings; what else it was made with are its settings, by torch's names.
-Of other models a file keeps the tensors, and who loads it must build the model; see ``docs/format.md``.
-"""
-
-from __future__ import annotations
+"""Which network a file holds, if it is a plain stack: enough to build it from the file alone (``docs/format.md``)."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from wirebound.checkpoint.container import CheckpointError, Container, Entry
+from wirebound.checkpoint.container import CheckpointError, Container, Entry, require
+from wirebound.nn.activations import ACTIVATIONS
 from wirebound.nn.conv import SparseConv1d, SparseConv2d
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.sparse_layer import SparseLayer, wirings
@@ -27,35 +22,25 @@ _MEAN = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
 # The modules that a file can name, each with its settings.
 KINDS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     "sparse-linear": (SparseLinear, ()),
-    "sparse-conv1d": (SparseConv1d, _CONV),
-    "sparse-conv2d": (SparseConv2d, _CONV),
     "linear": (nn.Linear, ()),
-    "conv1d": (nn.Conv1d, _CONV),
-    "conv2d": (nn.Conv2d, _CONV),
-    "batch-norm1d": (nn.BatchNorm1d, _NORM),
-    "batch-norm2d": (nn.BatchNorm2d, _NORM),
-    "max-pool1d": (nn.MaxPool1d, _MAX),
-    "max-pool2d": (nn.MaxPool2d, _MAX),
-    "avg-pool1d": (nn.AvgPool1d, _MEAN),
-    "avg-pool2d": (nn.AvgPool2d, (*_MEAN, "divisor_override")),
-    "adaptive-avg-pool1d": (nn.AdaptiveAvgPool1d, ("output_size",)),
-    "adaptive-avg-pool2d": (nn.AdaptiveAvgPool2d, ("output_size",)),
+    "sparse-conv1d": (SparseConv1d, _CONV), "sparse-conv2d": (SparseConv2d, _CONV),
+    "conv1d": (nn.Conv1d, _CONV), "conv2d": (nn.Conv2d, _CONV),
+    "batch-norm1d": (nn.BatchNorm1d, _NORM), "batch-norm2d": (nn.BatchNorm2d, _NORM),
+    "max-pool1d": (nn.MaxPool1d, _MAX), "max-pool2d": (nn.MaxPool2d, _MAX),
+    "avg-pool1d": (nn.AvgPool1d, _MEAN), "avg-pool2d": (nn.AvgPool2d, (*_MEAN, "divisor_override")),
+    **{f"adaptive-avg-pool{n}d": (getattr(nn, f"AdaptiveAvgPool{n}d"), ("output_size",)) for n in (1, 2)},
     "flatten": (nn.Flatten, ()),
-    "relu": (nn.ReLU, ()),
-    "tanh": (nn.Tanh, ()),
-    "sigmoid": (nn.Sigmoid, ()),
+    **{name: (ACTIVATIONS[name], ()) for name in ("relu", "tanh", "sigmoid", "silu", "relu6")},
     "gelu": (nn.GELU, ("approximate",)),
-    "silu": (nn.SiLU, ()),
-    "relu6": (nn.ReLU6, ()),
     "leaky-relu": (nn.LeakyReLU, ("negative_slope",)),
     "elu": (nn.ELU, ("alpha",)),
-    "dropout": (nn.Dropout, ("p",)),
-    "dropout2d": (nn.Dropout2d, ("p",)),
+    "dropout": (nn.Dropout, ("p",)), "dropout2d": (nn.Dropout2d, ("p",)),
     "identity": (nn.Identity, ()),
 }
 NAMES = {kind: name for name, (kind, _) in KINDS.items()}
 _DIMENSIONS = {"linear": 2, "conv1d": 3, "conv2d": 4}  # of a weight
 _MOST = 1 << 31  # of any number among the settings
+Arguments = tuple[tuple[int, ...], dict[str, Any]]  # sizes, and what a constructor is given by name beside the settings
 
 # A layer may have many more outputs than a file holds numbers, because rows without connections take no bytes. What
 # takes memory for each of them is made for so many: this number of all layers, or this number for each that is held.
@@ -78,11 +63,11 @@ def describe_stack(model: nn.Module) -> list[dict[str, Any]] | None:
         return None
     numbers = {id(wiring): number for number, wiring in enumerate(wirings(model))}
     stack: list[dict[str, Any]] = []
-    for name, module in modules:
-        kind = "" if module is None else NAMES.get(type(module), "")
+    of: Any
+    for name, of in modules:
+        kind = NAMES.get(type(of), "")
         if not kind:
             return None
-        of: Any = module
         values = {key: getattr(of, key) for key in KINDS[kind][1]}
         settings = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
         sized = not kind.startswith("batch-norm") or of.affine or of.track_running_stats
@@ -90,10 +75,10 @@ def describe_stack(model: nn.Module) -> list[dict[str, Any]] | None:
         if not sized or not flat or not all(map(_is_setting, settings.values())):
             return None
         item: dict[str, Any] = {"name": name, "type": kind, **({"settings": settings} if settings else {})}
-        if kind in _DIMENSIONS or isinstance(module, SparseLayer):
+        if kind in _DIMENSIONS or isinstance(of, SparseLayer):
             item["bias"] = of.bias is not None
-        if isinstance(module, SparseLayer):
-            item |= {"wiring": numbers[id(module.wiring)], "part": module.layer_id}
+        if isinstance(of, SparseLayer):
+            item |= {"wiring": numbers[id(of.wiring)], "part": of.layer_id}
         stack.append(item)
     return stack
 
@@ -105,36 +90,28 @@ def _is_setting(value: Any) -> bool:
 
 
 def build_stack(document: Mapping[str, Any], file: Container) -> nn.Module:
-    """The model that a file describes, with weights that are still to be loaded.
-
-    No array is made longer here than it is in the file, whatever the document says.
-    """
-    section = document.get("model")
-    if not isinstance(section, dict):
-        raise CheckpointError("it holds no model")
+    """The model that a file describes, without its weights; no array is made longer than it is in the file."""
+    section: Any = document.get("model")
+    require(isinstance(section, dict), "it holds no model")
     stack, described = section.get("stack"), section.get("wirings")
-    if stack is None:
-        raise CheckpointError(
-            "it does not say which network it holds, because that is no plain stack of layers: build the model in "
-            "Python and use wb.load(path, model=model), then the functions of wirebound.export"
-        )
-    if not isinstance(stack, list) or not all(isinstance(item, dict) for item in stack):
-        raise CheckpointError("its stack must be a list of modules")
-    if not isinstance(described, list):
-        raise CheckpointError("wirings must be a list")
+    how = "build it in Python and use wb.load(path, model=model), then the functions of wirebound.export"
+    require(stack is not None, f"it does not say which network it holds, because that is no plain stack of layers: {how}")
+    known = isinstance(stack, list) and all(isinstance(item, dict) for item in stack)
+    require(known, "its stack must be a list of modules")
+    require(isinstance(described, list), "wirings must be a list")
     made, taken, model = [_wiring(item, file) for item in described], set[tuple[int, int]](), nn.Sequential()
     for item in stack:
         name, kind, given = item.get("name"), item.get("type"), item.get("settings", {})
-        if not isinstance(name, str) or not name or "." in name or name in model._modules:
-            raise CheckpointError(f"the name of a module (={str(name)[:40]!r}) must be a text of its own without dots")
-        if not isinstance(kind, str) or kind not in KINDS:
-            raise CheckpointError(f"the type of module {name!r} (={str(kind)[:40]!r}) must be one of {sorted(KINDS)}")
+        fits = isinstance(name, str) and name and "." not in name and name not in model._modules
+        require(fits, f"the name of a module (={str(name)[:40]!r}) must be a text of its own without dots")
+        fits = isinstance(kind, str) and kind in KINDS
+        require(fits, f"the type of module {name!r} (={str(kind)[:40]!r}) must be one of {sorted(KINDS)}")
         make, wanted = KINDS[kind]
-        if not isinstance(given, dict) or set(given) != set(wanted):
-            raise CheckpointError(f"the settings of module {name!r} ({kind}) must be {', '.join(wanted) or 'none'}")
+        fits = isinstance(given, dict) and set(given) == set(wanted)
+        require(fits, f"the settings of module {name!r} ({kind}) must be {', '.join(wanted) or 'none'}")
         for key, value in given.items():
-            if not _is_setting(value):
-                raise CheckpointError(f"setting {key} of module {name!r} (={str(value)[:40]}) must be numbers or a text")
+            told = f"(={str(value)[:40]}) must be numbers or a text"
+            require(_is_setting(value), f"setting {key} of module {name!r} {told}")
         settings = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
         if kind.startswith("sparse-"):
             sizes, more = _sparse(name, item, settings, made, taken)
@@ -142,8 +119,8 @@ def build_stack(document: Mapping[str, Any], file: Container) -> nn.Module:
             sizes, more = _dense(name, kind, settings, file.entries)
         if len(sizes) == 2:
             more["bias"], held = bool(item.get("bias")), file.entries.get(f"{name}.bias")
-            if more["bias"] and (held is None or held.shape != sizes[1:]):
-                raise CheckpointError(f"layer {name!r} must have {sizes[1]} biases")
+            fits = not more["bias"] or (held is not None and held.shape == sizes[1:])
+            require(fits, f"layer {name!r} must have {sizes[1]} biases")
         try:
             model.add_module(name, make(*sizes, **settings, **more))
         except (TypeError, ValueError, RuntimeError, KeyError) as error:
@@ -151,27 +128,23 @@ def build_stack(document: Mapping[str, Any], file: Container) -> nn.Module:
     return with_runs(model)
 
 
-Arguments = tuple[tuple[int, ...], dict[str, Any]]  # sizes, and what a constructor is given by name beside the settings
-
-
 def _sparse(
     name: str, item: Mapping[str, Any], settings: Mapping[str, Any], made: list[Wiring], taken: set[tuple[int, int]]
 ) -> Arguments:
-    number, part = item.get("wiring"), item.get("part")
-    if type(number) is not int or not 0 <= number < len(made):
-        raise CheckpointError(f"the wiring of layer {name!r} (={str(number)[:20]}) must be in [0, {len(made)})")
+    number, part = item.get("wiring", -1), item.get("part", -1)
+    fits = type(number) is int and 0 <= number < len(made)
+    require(fits, f"the wiring of layer {name!r} (={str(number)[:20]}) must be in [0, {len(made)})")
     layers = made[number].layers
-    if type(part) is not int or not 0 <= part < len(layers):
-        raise CheckpointError(f"the part of layer {name!r} (={str(part)[:20]}) must be in [0, {len(layers)})")
-    if (number, part) in taken:
-        raise CheckpointError(f"layer {name!r} must have a part of its wiring for itself")
+    fits = type(part) is int and 0 <= part < len(layers)
+    require(fits, f"the part of layer {name!r} (={str(part)[:20]}) must be in [0, {len(layers)})")
+    require((number, part) not in taken, f"layer {name!r} must have a part of its wiring for itself")
     owner, n_in = all(number != other for other, _ in taken), layers[part].n_in
     taken.add((number, part))
     if settings:  # a convolution: its matrix has the channels of a group times the places of the kernel
         kernel, groups = settings["kernel_size"], settings["groups"]
         places = math.prod(kernel) if isinstance(kernel, tuple) else 0
-        if places < 1 or type(groups) is not int or groups < 1 or n_in % places:
-            raise CheckpointError(f"kernel_size and groups of module {name!r} must fit its matrix of {n_in} columns")
+        fits = places >= 1 and type(groups) is int and groups >= 1 and not n_in % places
+        require(fits, f"kernel_size and groups of module {name!r} must fit its matrix of {n_in} columns")
         n_in = n_in // places * groups
     return (n_in, layers[part].n_out), {"wiring": made[number], "layer_id": part, "owner": owner}
 
@@ -193,22 +166,20 @@ def _dense(name: str, kind: str, settings: Mapping[str, Any], entries: Mapping[s
 
 
 def _wiring(item: Any, file: Container) -> Wiring:
-    """A wiring of this shape."""
-    described = item.get("layers") if isinstance(item, dict) else None
-    if not isinstance(described, list) or not described:
-        raise CheckpointError("each wiring must have layers, a name and a budget")
+    described: Any = item.get("layers") if isinstance(item, dict) else None
+    require(described and isinstance(described, list), "each wiring must have layers, a name and a budget")
     name, entries, layers = str(item.get("name")), file.entries, list[LayerShape]()
     for layer in described:
-        if not isinstance(layer, list) or len(layer) != 3 or not all(type(n) is int and n > 0 for n in layer[1:]):
-            raise CheckpointError(f"a layer of wiring {name[:40]!r} must be a name and two sizes")
+        fits = isinstance(layer, list) and len(layer) == 3 and all(type(n) is int and n > 0 for n in layer[1:])
+        require(fits, f"a layer of wiring {name[:40]!r} must be a name and two sizes")
         layers.append(LayerShape(str(layer[0]), layer[1], layer[2]))
     theta, colptr = entries.get(f"{name}.theta"), entries.get(f"{name}.colptr")
     columns, outputs = sum(layer.n_in for layer in layers), sum(layer.n_out for layer in layers)
     if theta is None or colptr is None or len(theta.shape) != 1 or not theta.dtype.is_floating_point:
         raise CheckpointError(f"wiring {name[:40]!r} must have its arrays")
     (left,) = theta.shape
-    if colptr.shape != (columns + 1,) or left > sum(layer.possible for layer in layers):
-        raise CheckpointError(f"the arrays of wiring {name[:40]!r} must fit its layers")
+    fits = colptr.shape == (columns + 1,) and left <= sum(layer.possible for layer in layers)
+    require(fits, f"the arrays of wiring {name[:40]!r} must fit its layers")
     if f"{name}.fan_caps" in entries and outputs > most_outputs(left):  # caps are checked neuron by neuron
         few = f"has caps on {outputs:,} outputs but only {left:,} connections"
         raise CheckpointError(f"wiring {name[:40]!r} {few}: at most {most_outputs(left):,} outputs can be checked")
@@ -222,7 +193,6 @@ def _wiring(item: Any, file: Container) -> Wiring:
     for array, wanted in (("fan_caps", caps), ("column_signs", signs), ("alive", Entry(torch.bool, theta.shape))):
         held = entries.get(f"{name}.{array}")
         if held is not None:
-            if held != wanted:
-                raise CheckpointError(f"{array} of wiring {name[:40]!r} must be {wanted.dtype} of shape {wanted.shape}")
+            require(held == wanted, f"{array} of wiring {name[:40]!r} must be {wanted.dtype} of shape {wanted.shape}")
             setattr(wiring, array, file.tensor(f"{name}.{array}"))
     return wiring

@@ -1,11 +1,8 @@
 """Nested state as JSON and tensors: dicts, lists, tuples, numbers and texts come back as what they were.
 
-A tensor becomes ``{"$": "tensor", "name": NAME}`` and is stored under that name. What JSON cannot say has a ``"$"``
-too: tuples, dicts with other keys than text, counters, numbers that are not finite. Nothing else is accepted, and
-reading makes nothing else: no class is named, imported or called.
+A tensor becomes ``{"$": "tensor", "name": NAME}``; what else JSON cannot say has a ``"$"`` too. Nothing else is accepted,
+and reading makes nothing else: no class is named, imported or called.
 """
-
-from __future__ import annotations
 
 import math
 from collections import Counter
@@ -14,11 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
-from wirebound.checkpoint.container import CheckpointError
+from wirebound.checkpoint.container import CheckpointError, require
 
 _MARK = "$"
 _MOST = 1 << 63  # no number of training is larger, and larger ones do not fit into what reads them
-_NOT_FINITE = ("nan", "inf", "-inf")
 
 
 def encode(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
@@ -30,8 +26,7 @@ def encode(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {_MARK: "float", "value": str(float(value))}
     if isinstance(value, Tensor):
-        if name in tensors:
-            raise CheckpointError(f"two tensors of a checkpoint are named {name!r}: rename one of them")
+        require(name not in tensors, f"two tensors of a checkpoint are named {name!r}: rename one of them")
         tensors[name] = value.detach()
         return {_MARK: "tensor", "name": name}
     if isinstance(value, list | tuple):
@@ -45,9 +40,8 @@ def encode(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
             return found
         pairs = [[key, item] for key, item in found.items()]
         return {_MARK: "counter" if isinstance(value, Counter) else "dict", "items": pairs}
-    raise CheckpointError(
-        f"{name} (={type(value).__name__}) cannot be kept: only tensors, numbers, texts, lists, tuples and dicts can"
-    )
+    known = "only tensors, numbers, texts, lists, tuples and dicts can"
+    raise CheckpointError(f"{name} (={type(value).__name__}) cannot be kept: {known}")
 
 
 def decode(value: Any, name: str, tensor: Callable[[str], Tensor]) -> Any:
@@ -62,17 +56,16 @@ def decode(value: Any, name: str, tensor: Callable[[str], Tensor]) -> Any:
     match value:
         case {"$": "tensor", "name": str(place), **rest} if not rest:
             return tensor(place)
-        case {"$": "float", "value": str(number), **rest} if not rest and number in _NOT_FINITE:
+        case {"$": "float", "value": str(number), **rest} if not rest and number in ("nan", "inf", "-inf"):
             return float(number)
         case {"$": "tuple", "items": list(items), **rest} if not rest:
             return tuple(decode(item, f"{name}/{i}", tensor) for i, item in enumerate(items))
         case {"$": "dict" | "counter" as kind, "items": list(items), **rest} if not rest:
             found: dict[Any, Any] = Counter() if kind == "counter" else {}
             for pair in items:
-                if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) not in (str, int):
-                    raise CheckpointError(f"{name} must be pairs of a key and a value")
-                if pair[0] in found:
-                    raise CheckpointError(f"{name} has the key {pair[0]!r} twice")
+                known = isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int)
+                require(known, f"{name} must be pairs of a key and a value")
+                require(pair[0] not in found, f"{name} has the key {pair[0]!r} twice")
                 found[pair[0]] = decode(pair[1], f"{name}/{pair[0]}", tensor)
             return found
     raise CheckpointError(f"{name} is not a value of the format: {str(value)[:80]}")
@@ -87,41 +80,35 @@ def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def number_fault(value: Any, name: str) -> str | None:
-    """Which number in a nested value cannot be one of training: NaN, or too large to be computed with; or None."""
+def check_numbers(value: Any, name: str) -> None:
+    """Refuse a number in a nested value that cannot be one of training: NaN, or too large to be computed with."""
     for place, leaf in leaves(value, name):
-        if isinstance(leaf, float) and math.isnan(leaf):
-            return f"{place} must be a number"
-        if isinstance(leaf, int) and not -_MOST <= leaf < _MOST:
-            return f"{place} must be a number of at most 64 bits"
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and bool(leaf.isnan().any()):
-            return f"{place} must be numbers, has NaN"
-    return None
+        require(not isinstance(leaf, float) or not math.isnan(leaf), f"{place} must be a number")
+        require(not isinstance(leaf, int) or -_MOST <= leaf < _MOST, f"{place} must be a number of at most 64 bits")
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+            require(not leaf.isnan().any(), f"{place} must be numbers, has NaN")
 
 
-def difference(mine: Any, theirs: Any, name: str) -> str | None:
-    """How ``theirs`` differs from ``mine`` in kind: other keys, lengths, types or shapes; None where it fits.
-
-    Values may differ, and where there is None, anything fits: state that comes later.
-    """
-    if mine is None:
-        return None
+def check_like(mine: Any, theirs: Any, name: str) -> None:
+    """Refuse ``theirs`` if it differs from ``mine`` in kind: other keys, lengths, types or shapes."""
     if isinstance(mine, Counter):
         fits = isinstance(theirs, Counter) and all(isinstance(count, int) for count in theirs.values())
-        return None if fits else f"{name} must be counts"
-    if isinstance(mine, Mapping):
-        if not isinstance(theirs, Mapping) or set(mine) != set(theirs):
-            return f"{name} must hold {listed(mine)}, holds {listed(theirs)}"
-        return next((fault for key in mine if (fault := difference(mine[key], theirs[key], f"{name}/{key}"))), None)
-    if isinstance(mine, list | tuple):
-        if not isinstance(theirs, list | tuple) or len(mine) != len(theirs):
-            return f"{name} must be {len(mine)} values, is {described(theirs)}"
-        return difference(dict(enumerate(mine)), dict(enumerate(theirs)), name)
-    if isinstance(mine, Tensor):
-        fits = isinstance(theirs, Tensor) and theirs.shape == mine.shape and theirs.dtype == mine.dtype
-    else:
+        require(fits, f"{name} must be counts")
+    elif isinstance(mine, Mapping):
+        fits = isinstance(theirs, Mapping) and set(mine) == set(theirs)
+        require(fits, f"{name} must hold {listed(mine)}, holds {listed(theirs)}")
+        for key in mine:
+            check_like(mine[key], theirs[key], f"{name}/{key}")
+    elif isinstance(mine, list | tuple):
+        fits = isinstance(theirs, list | tuple) and len(mine) == len(theirs)
+        require(fits, f"{name} must be {len(mine)} values, is {described(theirs)}")
+        check_like(dict(enumerate(mine)), dict(enumerate(theirs)), name)
+    elif mine is not None:  # None: state that comes later
         fits = _kind(mine) == _kind(theirs)
-    return None if fits else f"{name} must be {described(mine)}, is {described(theirs)}"
+        if isinstance(mine, Tensor):
+            fits = isinstance(theirs, Tensor) and theirs.shape == mine.shape and theirs.dtype == mine.dtype
+        if not fits:
+            raise CheckpointError(f"{name} must be {described(mine)}, is {described(theirs)}")
 
 
 def _kind(value: Any) -> str:

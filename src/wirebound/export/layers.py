@@ -1,14 +1,15 @@
 """A network as numbers: the connections of each layer, sorted by row, with biases and activations.
 
-Every format is written from this, and ``Network.forward`` is what each is compared with. A convolution is its kernel
-as a matrix and a window; one dimension is two of which the first has size 1, as in the convolutions themselves.
+A convolution is its kernel as a matrix and a window; one dimension is two of which the first has size 1.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -17,7 +18,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from wirebound.export.activation import ACTIVATIONS
 from wirebound.ops import ConvWindow
 
 ANY = 0  # channels of a window that takes them one by one, however many there are
@@ -32,20 +32,76 @@ class NotAChain(ExportError):
     """A model is not a chain of layers that are known here; the message names the first that is not."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"{reason}. What can be written is a chain of layers, see docs/export.md. Rewrite forward() as one; or write "
-            "ONNX with dense weights by to_onnx(model, path, example=batch); or take the dense model, wb.to_dense(model)"
-        )
+        dense = "write ONNX with dense weights by to_onnx(model, path, example=batch), or take wb.to_dense(model)"
+        super().__init__(f"{reason}. Only a chain of layers can be written, see docs/export.md: rewrite forward(); or {dense}")
         self.reason = reason
 
 
-def require(package: str, extra: str) -> ModuleType:
+def require(holds: object, message: str, error: type[ExportError] = ExportError) -> None:
+    if not holds:
+        raise error(message)
+
+
+def load_extra(package: str, extra: str) -> ModuleType:
     """An optional package, or an error that says how to get it."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
         how = f'pip install "wirebound[{extra}]"'
         raise ExportError(f"this export needs the package {package}, which cannot be imported ({error}): {how}") from error
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A function that may follow a layer, of each number alone or of all that a layer gives (``OF_ALL``)."""
+
+    numpy: Callable[[np.ndarray, float], np.ndarray]
+    c: str  # of ``sum``, with {alpha}; of ``y[i]``, ``most`` (the largest) and ``total`` (of exp(y - most)) for OF_ALL
+    # ONNX nodes: operator and inputs ("y" comes in, "$3" is what node 3 gave, numbers are constants, alpha an attribute).
+    onnx: str = ""
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    from scipy.special import erf
+
+    return np.asarray(erf(x))
+
+
+def _log_softmax(y: np.ndarray) -> np.ndarray:
+    y = y - y.max(-1, keepdims=True)
+    return np.asarray(y - np.log(np.exp(y).sum(-1, keepdims=True)))
+
+
+OF_ALL = ("softmax", "log-softmax")
+_ROOT = 0.7978845608028654  # √(2/π)
+
+ACTIVATIONS: dict[str, Activation] = {
+    "linear": Activation(lambda y, a: y, "sum"),
+    "relu": Activation(lambda y, a: np.maximum(y, 0), "sum > 0.0f ? sum : 0.0f", "Relu y"),
+    "tanh": Activation(lambda y, a: np.tanh(y), "tanhf(sum)", "Tanh y"),
+    "sigmoid": Activation(lambda y, a: 1 / (1 + np.exp(-y)), "1.0f / (1.0f + expf(-sum))", "Sigmoid y"),
+    "gelu": Activation(
+        lambda y, a: 0.5 * y * (1 + _erf(y / np.sqrt(2).astype(y.dtype))),
+        "0.5f * sum * (1.0f + erff(sum * 0.707106781f))",
+        "Mul y 0.7071067811865476; Erf $0; Add $1 1; Mul y 0.5; Mul $2 $3",
+    ),
+    "gelu-tanh": Activation(
+        lambda y, a: 0.5 * y * (1 + np.tanh(y.dtype.type(_ROOT) * (y + y.dtype.type(0.044715) * y * y * y))),
+        "0.5f * sum * (1.0f + tanhf(0.797884561f * (sum + 0.044715f * sum * sum * sum)))",
+        f"Mul y y; Mul $0 0.044715; Add $1 1; Mul y $2; Mul $3 {_ROOT}; Tanh $4; Add $5 1; Mul y 0.5; Mul $6 $7",
+    ),
+    "silu": Activation(lambda y, a: y / (1 + np.exp(-y)), "sum / (1.0f + expf(-sum))", "Sigmoid y; Mul y $0"),
+    "relu6": Activation(lambda y, a: np.clip(y, 0, 6), "sum > 0.0f ? (sum < 6.0f ? sum : 6.0f) : 0.0f", "Clip y 0 6"),
+    "leaky-relu": Activation(
+        lambda y, a: np.where(y > 0, y, y.dtype.type(a) * y), "sum > 0.0f ? sum : {alpha} * sum", "LeakyRelu y alpha"
+    ),
+    "elu": Activation(
+        lambda y, a: np.where(y > 0, y, y.dtype.type(a) * np.expm1(np.minimum(y, 0))),
+        "sum > 0.0f ? sum : {alpha} * expm1f(sum)", "Elu y alpha",
+    ),
+    "softmax": Activation(lambda y, a: np.exp(_log_softmax(y)), "expf(y[i] - most) / total", "Softmax y"),
+    "log-softmax": Activation(lambda y, a: _log_softmax(y), "y[i] - most - logf(total)", "LogSoftmax y"),
+}
 
 
 class _Activated:
@@ -67,20 +123,22 @@ class _Windowed:
     @property
     def known_size(self) -> tuple[int, int]:
         if self.size is None:
-            raise need_shape(self.name, self.dimensions)
+            example = ("(40, 100) for 40 channels of length 100", "(1, 28, 28)")[self.dimensions - 1]
+            how = f"give input_shape, the shape of one example, such as {example}"
+            raise ExportError(f"layer {self.name!r} looks at windows of its input, whose size this format must know: {how}")
         return self.size
 
     def size_of(self, shape: Shape) -> tuple[int, int]:
         """Height and width of an input of this shape, if the window can take it."""
-        if len(shape) != self.dimensions + 1:
-            wanted = ("(channels, length)", "(channels, height, width)")[self.dimensions - 1]
-            given = f"takes inputs of shape {wanted}, it is given {shape}"
-            raise ExportError(f"layer {self.name!r} {given}: check input_shape")
+        wanted = ("(channels, length)", "(channels, height, width)")[self.dimensions - 1]
+        told = f"takes inputs of shape {wanted}, it is given {shape}: check input_shape"
+        require(len(shape) == self.dimensions + 1, f"layer {self.name!r} {told}")
         size, window = (1, *shape[1:])[-2:], self.window
-        if window is not None and window.in_channels not in (ANY, shape[0]):
-            raise ExportError(f"layer {self.name!r} has {window.in_channels} input channels, it is given {shape[0]}")
-        if window is not None and min(window.out_size(size[0], 0), window.out_size(size[1], 1)) < 1:
-            raise ExportError(f"the window of layer {self.name!r} must fit into its input, of height and width {size}")
+        if window is not None:
+            channels = f"layer {self.name!r} has {window.in_channels} input channels, it is given {shape[0]}"
+            require(window.in_channels in (ANY, shape[0]), channels)
+            fits = min(window.out_size(size[0], 0), window.out_size(size[1], 1)) >= 1
+            require(fits, f"the window of layer {self.name!r} must fit into its input, of height and width {size}")
         return size[0], size[1]
 
     @property
@@ -108,25 +166,24 @@ class Layer(_Activated):
     alpha: float = 0.0
 
     def __len__(self) -> int:
-        """Connections of this layer."""
         return len(self.weights)
 
     def matrix(self) -> Any:
         """W as a ``scipy.sparse.csr_array`` with every connection in it, newborns of weight 0 too."""
         indptr = np.searchsorted(self.rows, np.arange(self.n_out + 1)).astype(np.int32)
         parts = (self.weights, self.columns.astype(np.int32), indptr)
-        return require("scipy.sparse", "lab").csr_array(parts, shape=(self.n_out, self.n_in))
+        return load_extra("scipy.sparse", "lab").csr_array(parts, shape=(self.n_out, self.n_in))
 
     def dense(self) -> np.ndarray:
-        """W in full. Dense by nature: for formats that know nothing else."""
+        """W in full, for formats that know nothing else."""
         full = np.zeros((self.n_out, self.n_in), dtype=np.float32)
         full[self.rows, self.columns] = self.weights
         return full
 
     def sized(self, shape: Shape) -> tuple[Layer, Shape]:
         """The layer for an input of this shape, and the shape of its output."""
-        if math.prod(shape) != self.n_in:
-            raise ExportError(f"layer {self.name!r} has {self.n_in} inputs, it is given {math.prod(shape)}")
+        given = math.prod(shape)
+        require(given == self.n_in, f"layer {self.name!r} has {self.n_in} inputs, it is given {given}")
         return self, (self.n_out,)
 
     def forward(self, x: np.ndarray) -> np.ndarray:
@@ -152,19 +209,23 @@ class Conv(_Windowed, Layer):
         layer = dataclasses.replace(self, size=self.size_of(shape))
         return layer, (self.n_out, *layer.out_size[2 - self.dimensions :])
 
+    @property
+    def channels(self) -> np.ndarray:
+        """The input channel of each connection."""
+        group = self.rows // (self.n_out // self.window.groups)
+        return self.columns // math.prod(self.window.kernel) + group * self.window.group_channels
+
     def unrolled(self) -> Layer:
         """The same as a linear layer on flat inputs, every connection once for each place of the output."""
         (height, width), (out_height, out_width), window = self.known_size, self.out_size, self.window
         places = np.arange(out_height * out_width)
-        channel, place = np.divmod(self.columns, math.prod(window.kernel))
-        ky, kx = np.divmod(place, window.kernel[1])
-        channel = channel + self.rows // (self.n_out // window.groups) * window.group_channels
+        ky, kx = np.divmod(self.columns % math.prod(window.kernel), window.kernel[1])
         oy, ox = np.divmod(places, out_width)
         iy = oy * window.stride[0] - window.before[0] + (ky * window.dilation[0])[:, None]
         ix = ox * window.stride[1] - window.before[1] + (kx * window.dilation[1])[:, None]
         inside = (iy >= 0) & (iy < height) & (ix >= 0) & (ix < width)
         rows = (self.rows[:, None] * len(places) + places)[inside]
-        columns = ((channel[:, None] * height + iy) * width + ix)[inside]
+        columns = ((self.channels[:, None] * height + iy) * width + ix)[inside]
         weights = np.broadcast_to(self.weights[:, None], inside.shape)[inside]
         order = np.lexsort((columns, rows))
         bias = None if self.bias is None else np.repeat(self.bias, len(places))
@@ -218,28 +279,21 @@ class Network:
     @property
     def sizes(self) -> list[int]:
         """Numbers that go into the first layer and come out of each."""
-        shapes = [self.input_shape]
-        for layer in self.layers:
-            shapes.append(layer.sized(shapes[-1])[1])
+        shapes = itertools.accumulate(self.layers, lambda shape, layer: layer.sized(shape)[1], initial=self.input_shape)
         return [math.prod(shape) for shape in shapes]
 
     @property
     def input_shape(self) -> Shape:
         first = self.layers[0]
-        if self.shape is not None:
-            return self.shape
-        if isinstance(first, Conv | Pool):
-            raise need_shape(first.name, first.dimensions)
-        return (first.n_in,)
+        return self.shape or (first.known_size if isinstance(first, Conv | Pool) else (first.n_in,))
 
     @property
     def weighted(self) -> list[Layer]:
-        """The layers that have connections."""
         return [layer for layer in self.layers if isinstance(layer, Layer)]
 
     @property
     def connections(self) -> int:
-        return sum(len(layer) for layer in self.weighted)
+        return sum(map(len, self.weighted))
 
     @property
     def possible(self) -> int:
@@ -254,21 +308,10 @@ class Network:
         return Network(tuple(layers), shape, self.flat)
 
     def forward(self, x: np.ndarray, dtype: type = np.float32) -> np.ndarray:
-        """Outputs [examples, numbers] for inputs [examples, ...], computed by SciPy from the connections.
-
-        The output of an example does not depend on which others are with it, to the last bit.
-        """
+        """Outputs [examples, numbers] for inputs [examples, ...], by SciPy: each to the last bit independent of the others."""
         y: np.ndarray = np.asarray(x, dtype=dtype)
         network = self.sized(y.shape[1:]) if y.ndim > 2 else self
         y = y.reshape(len(y), -1)
         for layer in network.layers:
             y = layer.forward(y)
         return y
-
-
-def need_shape(name: str, dimensions: int) -> ExportError:
-    example = ("(40, 100) for 40 channels of length 100", "(1, 28, 28)")[dimensions - 1]
-    return ExportError(
-        f"layer {name!r} looks at windows of its input, and this format wants to know how large that is: give "
-        f"input_shape, the shape of one example, such as {example}"
-    )

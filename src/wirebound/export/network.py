@@ -1,10 +1,12 @@
-"""From a model to the numbers that every format is written from: its layers in order, batch norms folded away."""
+"""From a model to the numbers that every format is written from: its layers in order, batch norms folded away.
 
-from __future__ import annotations
+Batch norm in eval mode is a factor and a shift for each channel, folded into the layer before it or behind it. Where
+neither can take it (behind pooling, before padding, whose zeros it would shift) it is a layer of its own.
+"""
 
-import dataclasses
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,13 @@ from torch import nn
 
 from wirebound.checkpoint.model_state import bare
 from wirebound.checkpoint.stack import most_outputs
-from wirebound.export.activation import OF_ALL
-from wirebound.export.fold import fold_before, fold_behind, norm_layer
-from wirebound.export.layers import ANY, Conv, ExportError, Layer, Network, NotAChain, Pool, Shape, Step
-from wirebound.export.trace import Chain, trace
+from wirebound.export.layers import ANY, OF_ALL, Conv, Layer, Network, NotAChain, Pool, Shape, Step, require
+from wirebound.export.trace import trace
 from wirebound.nn.activations import activation_of
-from wirebound.nn.conv import SparseConv1d, SparseConv2d
+from wirebound.nn.conv import SparseConv1d, SparseConv2d, settle_window
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.sparse_layer import SparseLayer
-from wirebound.nn.window import settle_window
+from wirebound.ops import ConvWindow
 from wirebound.ops.layout import rows_of
 from wirebound.wiring import mapping
 
@@ -48,8 +48,9 @@ def read_network(model: nn.Module | Network, input_shape: Sequence[int] | None =
         input_shape: of one example, without the batch, such as (1, 28, 28): for models with convolutions.
     """
     shape = None if input_shape is None else tuple(int(size) for size in input_shape)
-    if shape is not None and (not shape or min(shape) < 1):
-        raise ExportError(f"input_shape (={shape}) must be numbers >= 1, the shape of one example without the batch")
+    if shape is not None:
+        rule = "numbers >= 1, the shape of one example without the batch"
+        require(shape and min(shape) >= 1, f"input_shape (={shape}) must be {rule}")
     if isinstance(model, Network):
         return model if shape is None else model.sized(shape)
     return _Reader(bare(model), shape).network()
@@ -62,30 +63,47 @@ class _Reader:
         self.chain = trace(model)
         self.names = {id(module): name for name, module in model.named_modules()}
         self.shape, self.flat = shape, False
-        self.dimensions = _first_dimensions([module for _, module in self.chain], shape)
         self.steps: list[Step] = []
         self.width: int | None = None  # features or channels so far, where they are known
-        _require_outputs(self.chain, sum(p.numel() for p in model.parameters()))
+        if shape is not None:
+            require(len(shape) <= 3, f"input_shape (={shape}) must have at most 3 sizes, without the batch")
+            self.dimensions = len(shape) - 1
+        else:
+            known = {**_CONVS, **_POOLS, nn.BatchNorm2d: 2, **dict.fromkeys((*_LINEAR, nn.Flatten, nn.Unflatten), 0)}
+            self.dimensions = next((known[type(m)] for _, m in self.chain if type(m) in known), 0)
+        # A small file can declare layers with any number of outputs.
+        sizes = [(getattr(m, "out_features", getattr(m, "out_channels", 0)), label) for label, m in self.chain]
+        total, held = sum(size for size, _ in sizes), sum(p.numel() for p in model.parameters())
+        (most, widest), allowed = max(sizes, default=(0, "")), most_outputs(held)
+        told = f"but the model holds only {held:,} weights and biases: at most {allowed:,} outputs can be written"
+        require(total <= allowed, f"the layers have {total:,} outputs ({widest}: {most:,}), {told}")
 
     def network(self) -> Network:
         for label, module in self.chain:
             self._add(label, module)
-        self._fold_forward()
-        if not any(isinstance(step, Layer) for step in self.steps):
-            raise ExportError("the model has no layer with connections")
+        # Norms that no layer before them could take, into the layers behind them.
+        norms = {self.names.get(id(module)) for _, module in self.chain if type(module) in _NORMS}
+        for at in range(len(self.steps) - 2, -1, -1):
+            step = self.steps[at]
+            if isinstance(step, Layer) and step.name in norms and step.activation == "linear":
+                behind = _fold_before(step, self.steps[at + 1])
+                if behind is not None:
+                    self.steps[at : at + 2] = [behind]
+        require(any(isinstance(step, Layer) for step in self.steps), "the model has no layer with connections")
         network = Network(tuple(self.steps), None, self.flat)
-        if self.shape is not None:
-            return network.sized(self.shape)
-        if not any(isinstance(step, Conv | Pool) for step in self.steps):
-            return network.sized(network.input_shape)
-        return network
+        if self.shape is None and any(isinstance(step, Conv | Pool) for step in self.steps):
+            return network
+        return network.sized(self.shape or network.input_shape)
 
     def _add(self, label: str, module: Any) -> None:
         kind, name = type(module), self.names.get(id(module), type(module).__name__)
         if kind in _VANISH:
             return
         if (found := activation_of(module)) is not None:
-            self._activate(label, *found)
+            require(found[0] not in OF_ALL or not self.dimensions, f"{label} must follow a linear layer", NotAChain)
+            follows = self.steps and self.steps[-1].activation == "linear"
+            require(follows, f"{label} must follow a layer, and no other activation", NotAChain)
+            self.steps[-1] = replace(self.steps[-1], activation=found[0], alpha=found[1])
         elif kind in _LINEAR:
             self._require(label, 0)
             numbers = (*_connections(name, module, module.in_features), _bias(name, module.bias))
@@ -98,91 +116,97 @@ class _Reader:
             self.steps.append(_pool(label, name, module))
         elif kind in _NORMS:
             self._require(label, *_NORMS[kind])
-            norm = norm_layer(label, name, module, self.dimensions)
-            before = fold_behind(self.steps[-1], norm) if self.steps else None
+            norm = _norm(label, name, module, self.dimensions)
+            before = _fold_behind(self.steps[-1], norm) if self.steps else None
             if before is not None:
                 self.steps[-1] = before
             else:
                 self._append(norm, norm.n_out)
-        elif isinstance(module, nn.Flatten | nn.Unflatten):
-            self._reshape(label, module)
+        elif isinstance(module, nn.Flatten):
+            everything = (module.start_dim, module.end_dim) in ((1, -1), (1, self.dimensions + 1))
+            require(everything, f"{label} must flatten everything but the batch: nn.Flatten()", NotAChain)
+            if self.dimensions:
+                self.dimensions, self.width = 0, None
+            if not self.steps and self.shape is not None:
+                self.shape = (math.prod(self.shape),)
+        elif isinstance(module, nn.Unflatten):
+            shape = tuple(int(size) for size in module.unflattened_size)  # type: ignore[union-attr]
+            first = not self.steps and not self.dimensions and module.dim in (1, -1)
+            rule = "can only come first, to give flat inputs the shape (channels, height, width)"
+            require(first and len(shape) in (2, 3) and min(shape) >= 1, f"{label} {rule}", NotAChain)
+            fits = self.shape is None or math.prod(self.shape) == math.prod(shape)
+            require(fits, f"{label} makes {shape} of inputs of shape {self.shape}")
+            self.shape, self.flat, self.dimensions = shape, True, len(shape) - 1
         else:
             raise NotAChain(f"{label} is not a layer that can be written")
 
     def _require(self, label: str, *wanted: int) -> None:
-        """Refuse a module that takes inputs of other dimensions than what comes out so far."""
         if self.dimensions not in wanted:
             takes = " or ".join(_SHAPES[n] for n in wanted)
             reshape = ": put nn.Flatten() before it" if wanted == (0,) else ""
             raise NotAChain(f"{label} takes inputs of shape {takes}, it is given {_SHAPES[self.dimensions]}{reshape}")
 
     def _append(self, layer: Layer, width: int) -> None:
-        if layer.n_out < 1 or layer.n_in < 1:
-            raise ExportError(f"layer {layer.name!r} ({layer.n_out} × {layer.n_in}) must have inputs and outputs")
-        if self.width not in (None, width):
-            raise ExportError(f"a layer with {self.width} outputs is followed by {layer.name!r} with {width} inputs")
+        sized = layer.n_out >= 1 and layer.n_in >= 1
+        require(sized, f"layer {layer.name!r} ({layer.n_out} × {layer.n_in}) must have inputs and outputs")
+        fits = self.width in (None, width)
+        require(fits, f"a layer with {self.width} outputs is followed by {layer.name!r} with {width} inputs")
         self.steps.append(layer)
         self.width = layer.n_out
 
-    def _activate(self, label: str, name: str, alpha: float) -> None:
-        if name in OF_ALL and self.dimensions:
-            raise NotAChain(f"{label} must follow a linear layer")
-        if not self.steps or self.steps[-1].activation != "linear":
-            raise NotAChain(f"{label} must follow a layer, and no other activation")
-        self.steps[-1] = dataclasses.replace(self.steps[-1], activation=name, alpha=alpha)
 
-    def _reshape(self, label: str, module: nn.Flatten | nn.Unflatten) -> None:
-        if isinstance(module, nn.Flatten):
-            if (module.start_dim, module.end_dim) not in ((1, -1), (1, self.dimensions + 1)):
-                raise NotAChain(f"{label} must flatten everything but the batch: nn.Flatten()")
-            if self.dimensions:
-                self.dimensions, self.width = 0, None
-            if not self.steps and self.shape is not None:
-                self.shape = (math.prod(self.shape),)
-            return
-        shape = tuple(int(size) for size in module.unflattened_size)  # type: ignore[union-attr]
-        if self.steps or self.dimensions or module.dim not in (1, -1) or len(shape) not in (2, 3) or min(shape) < 1:
-            raise NotAChain(f"{label} can only come first, to give flat inputs the shape (channels, height, width)")
-        if self.shape is not None and math.prod(self.shape) != math.prod(shape):
-            raise ExportError(f"{label} makes {shape} of inputs of shape {self.shape}")
-        self.shape, self.flat, self.dimensions = shape, True, len(shape) - 1
-
-    def _fold_forward(self) -> None:
-        """Norms that no layer before them could take, into the layers behind them."""
-        norms = {self.names.get(id(module)) for _, module in self.chain if type(module) in _NORMS}
-        for at in range(len(self.steps) - 2, -1, -1):
-            step = self.steps[at]
-            if isinstance(step, Layer) and step.name in norms and step.activation == "linear":
-                behind = fold_before(step, self.steps[at + 1])
-                if behind is not None:
-                    self.steps[at : at + 2] = [behind]
+def _norm(label: str, name: str, norm: nn.BatchNorm1d | nn.BatchNorm2d, dimensions: int) -> Layer:
+    """A batch norm as a layer with one connection for each channel; ``dimensions`` are those beside the channels."""
+    if norm.running_mean is None or norm.running_var is None:
+        raise NotAChain(f"{label} has no running statistics (track_running_stats=False), so its output depends on the batch")
+    scale = 1 / (norm.running_var.double() + norm.eps).sqrt()
+    shift = -norm.running_mean.double() * scale
+    if norm.weight is not None:
+        scale, shift = scale * norm.weight, shift * norm.weight
+    if norm.bias is not None:
+        shift = shift + norm.bias
+    count, rows = norm.num_features, np.arange(norm.num_features)
+    weights, bias = (tensor.cpu().numpy().astype(np.float32) for tensor in (scale, shift))
+    finite = np.isfinite(weights).all() and np.isfinite(bias).all()
+    require(finite, f"the statistics and weights of {label} must be finite as 32-bit floats, the variance >= 0")
+    if not dimensions:
+        return Layer(name, count, count, rows, rows, weights, bias, "linear")
+    window = ConvWindow(count, count, (1, 1), (1, 1), (0, 0), (0, 0), (1, 1), count)
+    columns = np.zeros_like(rows)
+    return Conv(name, count, 1, rows, columns, weights, bias, "linear", window=window, dimensions=dimensions)
 
 
-def _require_outputs(chain: Chain, held: int) -> None:
-    """Refuse layers with far more outputs than the model has weights and biases: a small file can declare any number."""
-    sizes = [(label, getattr(module, "out_features", getattr(module, "out_channels", 0))) for label, module in chain]
-    total = sum(size for _, size in sizes)
-    if total > most_outputs(held):
-        widest, most = max(sizes, key=lambda item: item[1])
-        raise ExportError(
-            f"the layers have {total:,} outputs ({widest}: {most:,}), but the model holds only {held:,} weights and "
-            f"biases: at most {most_outputs(held):,} outputs can be written"
-        )
+def _fold_behind(layer: Step, norm: Layer) -> Layer | None:
+    """``layer`` with a norm that follows it folded in; None if that cannot be."""
+    if not isinstance(layer, Layer) or layer.activation != "linear" or layer.n_out != norm.n_out:
+        return None
+    scale, shift = norm.weights.astype(np.float64), norm.bias
+    assert shift is not None
+    weights = (layer.weights * scale[layer.rows]).astype(np.float32)
+    bias = (shift + (0 if layer.bias is None else layer.bias * scale)).astype(np.float32)
+    return replace(layer, weights=weights, bias=bias)
 
 
-def _first_dimensions(modules: Sequence[nn.Module], shape: Shape | None) -> int:
-    """Dimensions of the input beside its channels: 0, 1 or 2."""
-    if shape is not None:
-        if len(shape) > 3:
-            raise ExportError(f"input_shape (={shape}) must have at most 3 sizes, without the batch")
-        return len(shape) - 1
-    known = {**_CONVS, **_POOLS, nn.BatchNorm2d: 2, **dict.fromkeys((*_LINEAR, nn.Flatten, nn.Unflatten), 0)}
-    return next((known[type(module)] for module in modules if type(module) in known), 0)
+def _fold_before(norm: Layer, layer: Step) -> Layer | None:
+    """``layer`` with a norm that comes right before it folded in; None if that cannot be."""
+    if isinstance(layer, Conv):
+        if any(layer.window.before + layer.window.after) or norm.n_out != layer.window.in_channels:
+            return None
+        channels = layer.channels
+    elif isinstance(layer, Layer) and not layer.n_in % norm.n_out:
+        channels = layer.columns // (layer.n_in // norm.n_out)  # of a flattened image, each channel in one piece
+    else:
+        return None
+    scale, shift, weights = norm.weights.astype(np.float64), norm.bias, layer.weights.astype(np.float64)
+    assert shift is not None
+    more = np.bincount(layer.rows, weights * shift[channels], layer.n_out)
+    bias = (more + (0 if layer.bias is None else layer.bias)).astype(np.float32)
+    return replace(layer, weights=(weights * scale[channels]).astype(np.float32), bias=bias)
 
 
 def _conv(label: str, name: str, conv: Any, dimensions: int) -> Conv:
-    if conv.padding_mode != "zeros":
-        raise NotAChain(f"{label} has padding_mode={conv.padding_mode!r}: only zeros can be written")
+    zeros = conv.padding_mode == "zeros"
+    require(zeros, f"{label} has padding_mode={conv.padding_mode!r}: only zeros can be written", NotAChain)
     sizes = (conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding, conv.dilation)
     window = settle_window(dimensions, *sizes, conv.groups)
     n_in = window.group_channels * math.prod(window.kernel)
@@ -191,28 +215,28 @@ def _conv(label: str, name: str, conv: Any, dimensions: int) -> Conv:
 
 
 def _pool(label: str, name: str, pool: Any) -> Pool:
-    """A pooling layer of torch, as far as every format can say it."""
-    kind, own = type(pool), _POOLS[type(pool)]
+    kind, own, largest = type(pool), _POOLS[type(pool)], type(pool) in _MAX
     if kind in _ALL:
-        if pool.output_size not in (1, (1,), (1, 1)):
-            raise NotAChain(f"{label} must have output_size 1, the mean of each channel; or use nn.AvgPool{own}d")
+        of_channel = pool.output_size in (1, (1,), (1, 1))
+        require(of_channel, f"{label} must have output_size 1, the mean of each channel; or use nn.AvgPool{own}d", NotAChain)
         return Pool(name, "mean", None, own)
-    if pool.ceil_mode:
-        raise NotAChain(f"{label} has ceil_mode=True: only ceil_mode=False can be written, with padding where needed")
-    if kind in _MAX and pool.return_indices:
-        raise NotAChain(f"{label} has return_indices=True: it must return one tensor")
-    if getattr(pool, "divisor_override", None) is not None:
-        raise NotAChain(f"{label} has divisor_override: only means of the window can be written")
+    for setting, way_out in (
+        ("ceil_mode", "only ceil_mode=False can be written, with padding where needed"),
+        ("return_indices", "it must return one tensor"),
+        ("divisor_override", "only means of the window can be written"),
+    ):
+        given = getattr(pool, setting, None)
+        require(not given, f"{label} has {setting}={given}: {way_out}", NotAChain)
     stride = pool.kernel_size if pool.stride is None else pool.stride
-    window = settle_window(own, 1, 1, pool.kernel_size, stride, pool.padding, pool.dilation if kind in _MAX else 1, 1)
+    window = settle_window(own, 1, 1, pool.kernel_size, stride, pool.padding, pool.dilation if largest else 1, 1)
     window = window._replace(in_channels=ANY, out_channels=ANY)
-    return Pool(name, "max" if kind in _MAX else "mean", window, own, kind in _MAX or pool.count_include_pad)
+    return Pool(name, "max" if largest else "mean", window, own, largest or pool.count_include_pad)
 
 
 def _connections(name: str, layer: Any, n_in: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, columns and weights of the connections of a layer, sorted."""
-    if (layer.wiring.theta if isinstance(layer, SparseLayer) else layer.weight).is_meta:
-        raise ExportError(f"layer {name!r} is on the meta device and has no weights: load them first")
+    empty = (layer.wiring.theta if isinstance(layer, SparseLayer) else layer.weight).is_meta
+    require(not empty, f"layer {name!r} is on the meta device and has no weights: load them first")
     if isinstance(layer, SparseLayer):
         wiring, index = layer.wiring, layer.wiring.layer_index(layer.layer_id)
         packed_rows, theta = index.layer_packed_rows(), wiring.theta[index.start : index.end]
@@ -231,15 +255,11 @@ def _connections(name: str, layer: Any, n_in: int) -> tuple[np.ndarray, np.ndarr
         kept = np.flatnonzero(values)  # methods that store matrices in full leave zeros where no connection is
         rows, columns = np.divmod(kept, max(1, n_in))
         values = values[kept]
-    if not np.isfinite(values).all():
-        raise ExportError(f"the weights of layer {name!r} must be finite as 32-bit floats")
+    require(np.isfinite(values).all(), f"the weights of layer {name!r} must be finite as 32-bit floats")
     return rows, columns, values
 
 
 def _bias(name: str, bias: torch.Tensor | None) -> np.ndarray | None:
-    if bias is None:
-        return None
-    found: np.ndarray = bias.float().cpu().numpy().copy()
-    if not np.isfinite(found).all():
-        raise ExportError(f"the biases of layer {name!r} must be finite as 32-bit floats")
+    found = None if bias is None else bias.float().cpu().numpy().copy()
+    require(found is None or np.isfinite(found).all(), f"the biases of layer {name!r} must be finite as 32-bit floats")
     return found

@@ -1,10 +1,4 @@
-"""C: one header with the network in it and a function that runs it. C99, no allocation, static buffers.
-
-Weights are float, or int8 with one scale for each row or each layer. Activities are float: int8 needs no calibration
-data, and a microcontroller spends its flash on weights, not on activities.
-"""
-
-from __future__ import annotations
+"""C: one C99 header with the network and a function that runs it; weights are float or int8, activities float."""
 
 import math
 import os
@@ -16,9 +10,8 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from wirebound.export.c_code import layer_function, tables, uses_maths
-from wirebound.export.compact import Compact, compact
-from wirebound.export.layers import ExportError, Network
+from wirebound.export.c_code import Compact, compact, layer_function, tables
+from wirebound.export.layers import Network, require
 from wirebound.export.network import read_network
 from wirebound.export.write import require_places, settle_place, write_pieces
 
@@ -33,24 +26,17 @@ class CHeader:
     flash: int  # bytes of constants
     ram: int  # bytes of buffers, the outputs included
     connections: int  # that are stored, those of weight 0 left out
-    stones: int  # stored stepping stones (compact.py)
+    stones: int  # stored stepping stones (c_code.py)
 
 
 def to_c(
-    model: nn.Module | Network,
-    path: str | os.PathLike[str],
-    *,
-    weights: str = "float",
-    scales: str = "layer",
-    name: str = "network",
-    pixels: float | None = None,
-    input_shape: Sequence[int] | None = None,
+    model: nn.Module | Network, path: str | os.PathLike[str], *, weights: str = "float", scales: str = "layer",
+    name: str = "network", pixels: float | None = None, input_shape: Sequence[int] | None = None
 ) -> CHeader:
     """Write a model that is a chain of layers as one C99 header.
 
-    The header defines ``const float *NAME_run(const NAME_input *x)``, whose result is a static buffer with
-    ``NAME_OUTPUTS`` numbers, and ``int NAME_predict(const NAME_input *x)``, the index of the largest. Include it in one
-    C file; it is not reentrant, because its buffers are static.
+    The header defines ``const float *NAME_run(const NAME_input *x)``, which returns a static buffer of ``NAME_OUTPUTS``
+    numbers, and ``int NAME_predict(const NAME_input *x)``, the index of the largest. It is not reentrant.
 
     Args:
         model: a chain of layers (``read_network``).
@@ -62,12 +48,9 @@ def to_c(
         input_shape: of one example, without the batch, for models with convolutions; numbers come in torch's order.
     """
     for setting, value in (("weights", weights), ("scales", scales)):
-        if value not in CHOICES[setting]:
-            raise ExportError(f"{setting} (={value!r}) must be one of {CHOICES[setting]}")
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ExportError(f"name (={name!r}) must be a C identifier")
-    if pixels is not None and not math.isfinite(np.float32(pixels)):
-        raise ExportError(f"pixels (={pixels}) must be a finite number")
+        require(value in CHOICES[setting], f"{setting} (={value!r}) must be one of {CHOICES[setting]}")
+    require(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name), f"name (={name!r}) must be a C identifier")
+    require(pixels is None or math.isfinite(np.float32(pixels)), f"pixels (={pixels}) must be a finite number")
     place = settle_place(path)
     network = read_network(model, input_shape)
     require_places(network, "a C program")
@@ -87,17 +70,12 @@ def _header(
 ) -> Iterator[str]:
     guard, sizes = f"{name.upper()}_H", network.sizes
     defined = {"INPUTS": sizes[0], "OUTPUTS": sizes[-1], "FLASH_BYTES": made.flash, "RAM_BYTES": made.ram}
-    maths = any(uses_maths(layer) for layer in network.layers)
+    maths = any(layer.activation not in ("linear", "relu", "relu6", "leaky-relu") for layer in network.layers)
     shape, held = "-".join(map(str, sizes)), f"{made.connections} connections of {network.possible} possible"
     yield from (
         f"/* {shape}, {held}, {kind} weights. Written by wirebound.",
         f" * {made.flash} bytes of constants, {made.ram} bytes of buffers. C99, no allocation, not reentrant. */",
-        f"#ifndef {guard}",
-        f"#define {guard}",
-        "",
-        "#include <stdint.h>",
-        *(["#include <math.h>"] if maths else []),
-        "",
+        *(f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>", *(["#include <math.h>"] if maths else []), ""),
         *(f"#define {name.upper()}_{what} {size}" for what, size in defined.items()),
         "",
         f"typedef {'float' if pixels is None else 'uint8_t'} {name}_input;",
@@ -108,8 +86,7 @@ def _header(
         if id(layer) in connections:
             yield from tables(f"{name}_{number}", connections[id(layer)])
     front, back = buffers
-    yield from ("", f"static float {name}_front[{front}];")
-    yield from [f"static float {name}_back[{back}];"] if back else []
+    yield from ("", f"static float {name}_front[{front}];", *([f"static float {name}_back[{back}];"] if back else []))
     for number, layer in enumerate(network.layers):
         source, unit = (f"{name}_input", pixels) if number == 0 else ("float", None)
         yield ""
@@ -120,8 +97,10 @@ def _header(
         target = f"{name}_{'front' if number % 2 == 0 else 'back'}"
         yield f"  {name}_{number}({given}, {target});"
         given = target
-    yield from (f"  return {given};", "}", "")
     yield from (
+        f"  return {given};",
+        "}",
+        "",
         f"static inline int {name}_predict(const {name}_input *x) {{",
         f"  const float *y = {name}_run(x);",
         "  int best = 0, i;",

@@ -1,14 +1,9 @@
 """NIR (Neuromorphic Intermediate Representation): weight nodes, and ReLU units as integrate-and-fire neurons.
 
-NIR describes spiking networks and has no ReLU. An ``IF`` neuron with r = 1, threshold 1 and reset to 0 integrates its
-input I and fires I times a unit of time if I > 0 and never otherwise: its rate is ReLU(I). So the graph is the
-network in rate code: inputs and outputs are currents, averaged over time. NIR has no node for tanh, sigmoid and GELU.
-
-Weights are dense arrays, as the format wants them, compressed in the file; each weight node lists its connections in
-its metadata (``row``, ``column``, ``weight``), so that a simulator can have the K of them alone.
+An ``IF`` neuron with r = 1, threshold 1 and reset to 0 fires I times a unit of time for an input I > 0 and never
+otherwise: its rate is ReLU(I), and inputs and outputs are currents, averaged over time. Weights are dense arrays, as the
+format wants them; each weight node lists its K connections in its metadata (``row``, ``column``, ``weight``).
 """
-
-from __future__ import annotations
 
 import dataclasses
 import io
@@ -22,7 +17,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from wirebound.export.layers import Conv, ExportError, Layer, Network, Pool, Step, require
+from wirebound.export.layers import Conv, ExportError, Layer, Network, Pool, Step, load_extra, require
 from wirebound.export.network import read_network
 from wirebound.export.write import require_dense, require_places, settle_place, write_pieces
 
@@ -37,15 +32,14 @@ def to_nir(
         path: the file.
         input_shape: of one example, without the batch, for models with convolutions.
     """
-    nir = require("nir", "nir")
-    place = settle_place(path)
+    nir, place = load_extra("nir", "nir"), settle_place(path)
     network = read_network(model, input_shape)
     network = dataclasses.replace(network, layers=tuple(_one_group(layer) for layer in network.layers))
     require_places(network, "NIR")
     require_dense(network, "NIR", "SciPy, ONNX and C keep connections as they are")
     nodes: dict[str, Any] = {"input": nir.Input({"input": np.array(network.input_shape)})}
-    if network.flat and isinstance(network.layers[0], Conv | Pool):
-        raise ExportError("NIR cannot give flat inputs another shape: omit what reshapes them before the first layer")
+    reshapes = network.flat and isinstance(network.layers[0], Conv | Pool)
+    require(not reshapes, "NIR cannot give flat inputs another shape: omit what reshapes them before the first layer")
     shape = network.input_shape
     for number, layer in enumerate(network.layers):
         if len(shape) > 1 and not isinstance(layer, Conv | Pool):
@@ -53,9 +47,8 @@ def to_nir(
         shape = layer.sized(shape)[1]
         nodes[f"layer_{number}"] = _weights(nir, layer) if isinstance(layer, Layer) else _mean(nir, layer)
         if layer.activation == "relu":
-            r, threshold, reset = (np.full(shape, value, dtype=np.float32) for value in (1, 1, 0))
-            about_relu = {"activation": "relu"}
-            nodes[f"relu_{number}"] = nir.IF(r=r, v_threshold=threshold, v_reset=reset, metadata=about_relu)
+            numbers = (np.full(shape, value, dtype=np.float32) for value in (1, 1, 0))  # r, v_threshold, v_reset
+            nodes[f"relu_{number}"] = nir.IF(*numbers, metadata={"activation": "relu"})
         elif layer.activation != "linear":
             raise _no_node(layer.activation, layer, "use ReLU, or write ONNX, C or SciPy")
     nodes["output"] = nir.Output({"output": np.array(shape)})
@@ -72,8 +65,8 @@ def _no_node(what: str, layer: Step, way_out: str) -> ExportError:
 
 
 def _weights(nir: Any, layer: Layer) -> Any:
-    rows, columns = layer.rows.astype(np.int32), layer.columns.astype(np.int32)
-    connections = {"row": rows, "column": columns, "weight": layer.weights, "layer": layer.name}
+    connections: dict[str, Any] = {"row": layer.rows.astype(np.int32), "column": layer.columns.astype(np.int32)}
+    connections |= {"weight": layer.weights, "layer": layer.name}
     if isinstance(layer, Conv):
         return _conv(nir, layer, connections)
     if layer.bias is None:
@@ -86,10 +79,8 @@ def _one_group(layer: Step) -> Step:
     if not isinstance(layer, Conv) or layer.window.groups == 1:
         return layer
     window, places = layer.window, math.prod(layer.window.kernel)
-    group = layer.rows // (layer.n_out // window.groups)
-    columns = layer.columns + group * window.group_channels * places
-    n_in, window = window.in_channels * places, window._replace(groups=1)
-    return dataclasses.replace(layer, n_in=n_in, columns=columns, window=window)
+    columns, n_in = layer.channels * places + layer.columns % places, window.in_channels * places
+    return dataclasses.replace(layer, n_in=n_in, columns=columns, window=window._replace(groups=1))
 
 
 def _conv(nir: Any, layer: Conv, connections: dict[str, Any]) -> Any:

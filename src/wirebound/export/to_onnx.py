@@ -1,12 +1,7 @@
-"""ONNX: a chain of layers with sparse initialisers, any other model through torch's own exporter.
-
-Weights are ``sparse_initializer`` entries, so a file is O(K); onnxruntime turns them into dense matrices when it loads
-the file. ``dense=True`` writes ordinary initialisers, for tools that do not read sparse ones.
-"""
-
-from __future__ import annotations
+"""ONNX: a chain of layers with sparse initialisers, in O(K) bytes; any other model through torch's own exporter."""
 
 import io
+import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -17,23 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from wirebound.export.activation import ACTIVATIONS
-from wirebound.export.layers import Conv, ExportError, Layer, Network, NotAChain, Pool, Step, require
+from wirebound.export.layers import ACTIVATIONS, Conv, ExportError, Layer, Network, NotAChain, Pool, load_extra, require
 from wirebound.export.network import read_network
 from wirebound.export.write import require_dense, settle_place, write_pieces
 from wirebound.nn.sparsify import to_dense
+from wirebound.ops import ConvWindow
 
 OPSET, IR_VERSION = 17, 8  # old enough for every runtime of the last years
 
 
 def to_onnx(
-    model: nn.Module | Network,
-    path: str | os.PathLike[str],
-    *,
-    dense: bool = False,
-    softmax: bool = False,
-    example: Tensor | None = None,
-    input_shape: Sequence[int] | None = None,
+    model: nn.Module | Network, path: str | os.PathLike[str], *, dense: bool = False, softmax: bool = False,
+    example: Tensor | None = None, input_shape: Sequence[int] | None = None
 ) -> Path:
     """Write a model whose input ``x`` is [batch, features] or [batch, channels, ...] and whose output is ``y``.
 
@@ -45,8 +35,7 @@ def to_onnx(
         example: a batch of inputs, with which torch traces a model that is no chain, after ``wb.to_dense``.
         input_shape: of one example, without the batch: the file then takes inputs of this height and width only.
     """
-    onnx = require("onnx", "onnx")
-    place = settle_place(path)
+    onnx, place = load_extra("onnx", "onnx"), settle_place(path)
     try:
         network = read_network(model, input_shape)
     except NotAChain as error:
@@ -71,7 +60,13 @@ class _Graph:
     def finish(self, softmax: bool) -> bytes:
         network, first, last, helper = self.network, self.network.layers[0], self.network.layers[-1], self.onnx.helper
         channels = isinstance(first, Conv | Pool) or (network.shape is not None and len(network.shape) > 1)
-        given: list[int | str] = ["batch", *self._input_sizes(first)]
+        given: list[int | str] = ["batch", "channels"]
+        if network.flat:
+            given[1:] = [math.prod(network.input_shape)]
+        elif network.shape is not None:
+            given[1:] = network.shape
+        elif isinstance(first, Conv | Pool):
+            given[1:] = [first.window.in_channels if isinstance(first, Conv) else "channels", *_of(first, ["height", "width"])]
         if network.flat and channels:
             self._constant("shape", np.array([-1, *network.input_shape], dtype=np.int64))
             self._node("Reshape", "shaped", ["x", "shape"])
@@ -82,13 +77,12 @@ class _Graph:
             channels = spatial
             self._layer(f"layer_{number}", layer)
         if softmax and last.activation != "softmax":
-            if channels:
-                raise ExportError("softmax needs a last layer that is linear, this one is not")
+            require(not channels, "softmax needs a last layer that is linear, this one is not")
             self._node("Softmax", "softmax", [self.at], axis=1)
         self.nodes[-1].output[0] = "y"
         out: list[int | str] = ["batch", last.n_out] if isinstance(last, Layer) else ["batch", "channels"]
         if isinstance(last, Conv | Pool):
-            out += ["out_height", "out_width"][2 - last.dimensions :]
+            out += _of(last, ["out_height", "out_width"])
         kind = self.onnx.TensorProto.FLOAT
         x, y = (helper.make_tensor_value_info(name, kind, sizes) for name, sizes in (("x", given), ("y", out)))
         tables = {"initializer": self.initializers, "sparse_initializer": self.sparse}
@@ -96,16 +90,6 @@ class _Graph:
         opset = [helper.make_opsetid("", OPSET)]
         made = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="wirebound")
         return _checked(self.onnx, made)
-
-    def _input_sizes(self, first: Step) -> list[int | str]:
-        network = self.network
-        if network.flat:
-            return [int(np.prod(network.input_shape))]
-        if network.shape is not None:
-            return list(network.shape)
-        assert isinstance(first, Conv | Pool)
-        channels: int | str = first.window.in_channels if isinstance(first, Conv) else "channels"
-        return [channels, *["height", "width"][2 - first.dimensions :]]
 
     def _node(self, operator: str, name: str, inputs: list[str], **attributes: Any) -> str:
         self.nodes.append(self.onnx.helper.make_node(operator, inputs, [name], name, **attributes))
@@ -116,66 +100,53 @@ class _Graph:
         self.initializers.append(self.onnx.numpy_helper.from_array(value, name))
         return name
 
-    def _layer(self, name: str, layer: Step) -> None:
+    def _layer(self, name: str, layer: Layer | Pool) -> None:
         if isinstance(layer, Pool):
-            self._pool(name, layer)
+            settings = {} if layer.window is None else _window(layer, layer.window)
+            if settings and layer.kind == "mean":
+                del settings["dilations"]
+                settings["count_include_pad"] = int(layer.count_padding)
+            kind = "GlobalAveragePool" if layer.window is None else "MaxPool" if layer.kind == "max" else "AveragePool"
+            self._node(kind, f"{name}.pool", [self.at], **settings)
         else:
             inputs = [self.at, self._weight(f"{name}.weight", layer)]
             if layer.bias is not None:
                 inputs.append(self._constant(f"{name}.bias", layer.bias))
             if isinstance(layer, Conv):
-                window = layer.window
-                self._node("Conv", f"{name}.conv", inputs, group=window.groups, **_window(layer.dimensions, window))
+                self._node("Conv", f"{name}.conv", inputs, group=layer.window.groups, **_window(layer, layer.window))
             else:
                 self._node("Gemm", f"{name}.gemm", inputs, transB=1)
-        self._activation(name, layer)
+        made = {"y": self.at}
+        for number, node in enumerate(filter(None, ACTIVATIONS[layer.activation].onnx.split("; "))):
+            operator, *given = node.split()
+            own = f"{name}.{layer.activation}.{number}"
+            alpha = {given.pop(): float(layer.alpha)} if given[-1] == "alpha" else {}
+            for place, item in enumerate(given):
+                given[place] = made[item] if item in made else self._constant(f"{own}.{place}", np.float32(item))
+            made[f"${number}"] = self._node(operator, own, given, **alpha)
 
     def _weight(self, name: str, layer: Layer) -> str:
         shape = layer.kernel_shape if isinstance(layer, Conv) else (layer.n_out, layer.n_in)
         if self.dense:
             return self._constant(name, layer.dense().reshape(shape))
         # A sparse initialiser must have an entry: a layer without connections gets one of weight 0.
-        rows, columns, weights = layer.rows, layer.columns, layer.weights
-        if not len(layer):
-            rows, columns, weights = np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.float32)
-        positions = rows * layer.n_in + columns  # flat, which the format allows and which is half as long
+        weights = layer.weights if len(layer) else np.zeros(1, np.float32)
+        positions = layer.rows * layer.n_in + layer.columns if len(layer) else np.zeros(1)  # flat, which is half as long
         values = self.onnx.numpy_helper.from_array(weights, name)
         indices = self.onnx.numpy_helper.from_array(positions.astype(np.int64), f"{name}.positions")
         self.sparse.append(self.onnx.helper.make_sparse_tensor(values, indices, shape))
         return name
 
-    def _pool(self, name: str, pool: Pool) -> None:
-        if pool.window is None:
-            self._node("GlobalAveragePool", f"{name}.pool", [self.at])
-            return
-        settings = _window(pool.dimensions, pool.window)
-        if pool.kind == "mean":
-            del settings["dilations"]
-            settings["count_include_pad"] = int(pool.count_padding)
-        self._node("MaxPool" if pool.kind == "max" else "AveragePool", f"{name}.pool", [self.at], **settings)
 
-    def _activation(self, name: str, layer: Step) -> None:
-        made = {"y": self.at}
-        for number, node in enumerate(filter(None, ACTIVATIONS[layer.activation].onnx.split("; "))):
-            operator, *inputs = node.split()
-            own, settings = f"{name}.{layer.activation}.{number}", {}
-            if inputs[-1] == "alpha":
-                settings[inputs.pop()] = float(layer.alpha)
-            names = [
-                made[item] if item in made else self._constant(f"{own}.{place}", np.float32(item))
-                for place, item in enumerate(inputs)
-            ]
-            made[f"${number}"] = self._node(operator, own, names, **settings)
+def _of(layer: Conv | Pool, sizes: Sequence[Any]) -> Sequence[Any]:
+    """Of numbers for height and width those of the dimensions that the layer has."""
+    return sizes[2 - layer.dimensions :]
 
 
-def _window(dimensions: int, window: Any) -> dict[str, Any]:
-    first = 2 - dimensions
-    return {
-        "kernel_shape": window.kernel[first:],
-        "strides": window.stride[first:],
-        "dilations": window.dilation[first:],
-        "pads": [*window.before[first:], *window.after[first:]],
-    }
+def _window(layer: Conv | Pool, window: ConvWindow) -> dict[str, Any]:
+    pads = [*_of(layer, window.before), *_of(layer, window.after)]
+    sizes = {"kernel_shape": window.kernel, "strides": window.stride, "dilations": window.dilation}
+    return {**{name: _of(layer, size) for name, size in sizes.items()}, "pads": pads}
 
 
 def _traced(onnx: Any, model: nn.Module, example: Tensor, softmax: bool, reason: str) -> bytes:

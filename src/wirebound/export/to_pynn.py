@@ -1,11 +1,4 @@
-"""PyNN: lists of connections for ``FromListConnector`` and ``FromFileConnector``, excitatory and inhibitory apart.
-
-PyNN gives a projection one receptor type, so each layer becomes two projections. A folder holds for layer n
-``layer_n.excitatory.txt`` and ``layer_n.inhibitory.txt`` with columns i, j, weight, delay (i the input, j the output);
-``network.json`` has the sizes of the populations, the biases and the activations.
-"""
-
-from __future__ import annotations
+"""PyNN: a folder with the connections of each layer, excitatory and inhibitory apart, and ``network.json``."""
 
 import dataclasses
 import json
@@ -19,12 +12,11 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from wirebound.export.layers import Conv, ExportError, Layer, Network, Pool
+from wirebound.export.layers import Conv, ExportError, Layer, Network, Pool, require
 from wirebound.export.network import read_network
-from wirebound.export.write import require_places, settle_place, write_folder
+from wirebound.export.write import LIST, require_places, settle_place, write_folder
 
 RECEPTORS = ("excitatory", "inhibitory")
-LIST = "network.json"
 
 
 @dataclass(frozen=True)
@@ -39,25 +31,20 @@ class Projection:
 
 
 def projections(
-    model: nn.Module | Network,
-    *,
-    delay: float = 1.0,
-    gain: float = 1.0,
-    conductance: bool = False,
-    input_shape: Sequence[int] | None = None,
+    model: nn.Module | Network, *, delay: float = 1.0, gain: float = 1.0, conductance: bool = False,
+    input_shape: Sequence[int] | None = None
 ) -> list[Projection]:
     """The connections of a chain of layers as PyNN wants them; the arguments are those of ``to_pynn``."""
     for name, value, unit in (("delay", delay, " ms"), ("gain", gain, "")):
-        if not 0 < value < math.inf:
-            raise ExportError(f"{name} (={value}) must be > 0{unit} and finite")
+        require(0 < value < math.inf, f"{name} (={value}) must be > 0{unit} and finite")
     found = []
     for number, layer in enumerate(_unrolled(read_network(model, input_shape))):
         negative = np.signbit(layer.weights)  # of a newborn too: its weight is -0
         for receptor, chosen in zip(RECEPTORS, (~negative, negative), strict=True):
             weights = layer.weights[chosen].astype(np.float64) * gain
             weights = np.abs(weights) if conductance or receptor == "excitatory" else weights
-            rows, columns = layer.rows[chosen].tolist(), layer.columns[chosen].tolist()
-            listed = [(i, j, w, delay) for i, j, w in zip(columns, rows, weights.tolist(), strict=True)]
+            arrays = (layer.columns[chosen], layer.rows[chosen], weights)
+            listed = [(*each, delay) for each in zip(*(array.tolist() for array in arrays), strict=True)]
             found.append(Projection(number, number + 1, receptor, listed))
     return found
 
@@ -73,13 +60,8 @@ def _unrolled(network: Network) -> list[Layer]:
 
 
 def to_pynn(
-    model: nn.Module | Network,
-    folder: str | os.PathLike[str],
-    *,
-    delay: float = 1.0,
-    gain: float = 1.0,
-    conductance: bool = False,
-    input_shape: Sequence[int] | None = None,
+    model: nn.Module | Network, folder: str | os.PathLike[str], *, delay: float = 1.0, gain: float = 1.0,
+    conductance: bool = False, input_shape: Sequence[int] | None = None
 ) -> list[Projection]:
     """Write the projections of a chain of layers into a folder; what was written is returned.
 
@@ -95,7 +77,7 @@ def to_pynn(
     network = Network(tuple(_unrolled(read_network(model, input_shape))))
     written: list[Projection] = []
 
-    def write(beside: Path) -> None:
+    def write(beside: Path) -> dict[str, Any]:
         described = []
         for item in projections(network, delay=delay, gain=gain, conductance=conductance):
             name = f"layer_{item.pre}.{item.receptor}.txt"
@@ -105,24 +87,16 @@ def to_pynn(
             written.append(dataclasses.replace(item, file=place / name))
             about = {"file": name, "pre": item.pre, "post": item.post, "receptor": item.receptor}
             described.append({**about, "connections": len(item.connections)})
-        layers = network.weighted
-        text: dict[str, Any] = {
-            "populations": network.sizes,
-            "activations": [layer.activation for layer in layers],
-            "bias": [None if layer.bias is None else (layer.bias.astype(float) * gain).tolist() for layer in layers],
-            "projections": described,
-        }
-        (beside / LIST).write_text(json.dumps(text, indent=2) + "\n", encoding="utf-8")
+        layers, activations = network.weighted, [layer.activation for layer in network.weighted]
+        bias = [None if layer.bias is None else (layer.bias.astype(float) * gain).tolist() for layer in layers]
+        return {"populations": network.sizes, "activations": activations, "bias": bias, "projections": described}
 
-    write_folder(place, write, LIST)
+    write_folder(place, write)
     return written
 
 
 def read_projections(folder: str | os.PathLike[str]) -> list[Projection]:
-    """The projections in such a folder. Unlike PyNN's own reader it also takes a file with a single connection.
-
-    Only files of the folder itself are read: a name that leads out of it is an ``ExportError``.
-    """
+    """The projections in such a folder, also from a file with a single connection; no file outside of it is read."""
     place = Path(folder)
     try:
         described = json.loads(_inside(place, LIST).read_text(encoding="utf-8"))
@@ -147,9 +121,10 @@ def _read_projection(place: Path, item: dict[str, Any]) -> Projection:
 
 def _inside(place: Path, name: Any) -> Path:
     """The file of this name in the folder, if it is one: no path, and no link that leads elsewhere."""
-    if not isinstance(name, str) or name in ("", ".", "..") or any(sign in name for sign in '/\\:\0'):
-        raise ExportError(f"the file of a projection (={str(name)[:80]!r}) must be a name in its own folder, without a path")
+    told = f"the file of a projection (={str(name)[:80]!r}) must be"
+    plain = isinstance(name, str) and name not in ("", ".", "..") and not any(sign in name for sign in '/\\:\0')
+    require(plain, f"{told} a name in its own folder, without a path")
     file = place / name
-    if file.resolve().parent != place.resolve() or (file.exists() and not file.is_file()):
-        raise ExportError(f"the file of a projection (={name[:80]!r}) must be a regular file in its own folder, not a link out of it")
+    inside = file.resolve().parent == place.resolve() and (file.is_file() or not file.exists())
+    require(inside, f"{told} a regular file in its own folder, not a link out of it")
     return file

@@ -1,8 +1,5 @@
 """SciPy: a folder with one ``.npz`` a layer, which ``scipy.sparse.load_npz`` opens, and ``network.json`` beside them."""
 
-from __future__ import annotations
-
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,19 +12,15 @@ from wirebound.export.layers import Conv, Layer, Network, Pool, Step
 from wirebound.export.network import read_network
 from wirebound.export.write import settle_place, write_folder
 
-LIST = "network.json"
-
 
 def to_scipy(
     model: nn.Module | Network, folder: str | os.PathLike[str], *, input_shape: Sequence[int] | None = None
 ) -> list[Path]:
     """Write each layer as a CSR matrix [outputs, inputs]; returns the files, first layer first.
 
-    ``scipy.sparse.load_npz(file)`` gives the matrix, newborn connections of weight 0 included. The same file holds
-    ``bias`` (zeros where a layer has none), ``activation`` and its number ``alpha``, which ``numpy.load(file)`` gives;
-    ``network.json`` lists the layers in their order. The matrix of a convolution is its kernel [output channels, input
-    channels of a group × places], and ``network.json`` has its stride, padding, dilation and groups; pooling layers
-    are in ``network.json`` only.
+    ``scipy.sparse.load_npz(file)`` gives the matrix, newborns of weight 0 included, ``numpy.load(file)`` its ``bias``,
+    ``activation`` and ``alpha``. The matrix of a convolution is its kernel [output channels, input channels of a group ×
+    places]; ``network.json`` lists the layers in order, with the settings of convolutions and pooling.
 
     Args:
         model: a chain of layers (``read_network``).
@@ -38,7 +31,7 @@ def to_scipy(
     network = read_network(model, input_shape)
     files: list[Path] = []
 
-    def write(beside: Path) -> None:
+    def write(beside: Path) -> dict[str, Any]:
         described = []
         for number, layer in enumerate(network.layers):
             described.append(_described(layer))
@@ -47,10 +40,9 @@ def to_scipy(
                 _save(beside / name, layer)
                 files.append(place / name)
                 described[-1] = {"file": name, **described[-1]}
-        text = json.dumps({"layers": described}, indent=2) + "\n"
-        (beside / LIST).write_text(text, encoding="utf-8")
+        return {"layers": described}
 
-    write_folder(place, write, LIST)
+    write_folder(place, write)
     return files
 
 

@@ -1,17 +1,12 @@
-"""The modules of a model in the order in which its ``forward`` calls them, found by ``torch.fx``.
-
-What ``forward`` calls as a function (``F.relu``, ``torch.flatten``, ``x.view``) becomes the module that does the same.
-A model whose operations are not one chain is refused with the name of the first that breaks it.
-"""
-
-from __future__ import annotations
+"""The modules of a model in the order in which its ``forward`` calls them or their functions, found by ``torch.fx``."""
 
 import threading
 from typing import Any
 
 from torch import fx, nn
 
-from wirebound.export.layers import NotAChain
+from wirebound.export.layers import NotAChain, require
+from wirebound.nn.activations import ACTIVATIONS
 from wirebound.nn.sparse_layer import SparseLayer
 from wirebound.nn.stack import SparseSequential
 
@@ -21,27 +16,19 @@ Chain = list[tuple[str, nn.Module]]  # (how an error calls it, the module)
 _POOL = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
 _MEAN = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 _FUNCTIONS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
-    "relu": (nn.ReLU, ("inplace",)),
-    "relu6": (nn.ReLU6, ("inplace",)),
-    "tanh": (nn.Tanh, ()),
-    "sigmoid": (nn.Sigmoid, ()),
-    "silu": (nn.SiLU, ("inplace",)),
+    **{name: (ACTIVATIONS[name], ("inplace",)) for name in ("relu", "relu6", "silu", "tanh", "sigmoid")},
     "gelu": (nn.GELU, ("approximate",)),
     "leaky_relu": (nn.LeakyReLU, ("negative_slope", "inplace")),
     "elu": (nn.ELU, ("alpha", "inplace")),
-    "softmax": (nn.Softmax, ("dim",)),
-    "log_softmax": (nn.LogSoftmax, ("dim",)),
+    "softmax": (nn.Softmax, ("dim",)), "log_softmax": (nn.LogSoftmax, ("dim",)),
     "flatten": (nn.Flatten, ("start_dim", "end_dim")),
-    "max_pool1d": (nn.MaxPool1d, _POOL),
-    "max_pool2d": (nn.MaxPool2d, _POOL),
-    "avg_pool1d": (nn.AvgPool1d, _MEAN[:-1]),
-    "avg_pool2d": (nn.AvgPool2d, _MEAN),
-    "adaptive_avg_pool1d": (nn.AdaptiveAvgPool1d, ("output_size",)),
-    "adaptive_avg_pool2d": (nn.AdaptiveAvgPool2d, ("output_size",)),
+    "avg_pool1d": (nn.AvgPool1d, _MEAN[:-1]), "avg_pool2d": (nn.AvgPool2d, _MEAN),
+    "max_pool1d": (nn.MaxPool1d, _POOL), "max_pool2d": (nn.MaxPool2d, _POOL),
+    **{f"adaptive_avg_pool{n}d": (getattr(nn, f"AdaptiveAvgPool{n}d"), ("output_size",)) for n in (1, 2)},
 }
-_FLATTEN = {"start_dim": 0, "end_dim": -1}  # where function and module differ
 _WITHOUT_EFFECT = {"inplace": (True, False), "_stacklevel": (3,), "dtype": (None,)}
 _NOTHING = ("contiguous", "clone", "detach", "float")
+_one_at_a_time = threading.Lock()  # traces undo their patches in the order in which they made them
 
 
 class _Tracer(fx.Tracer):
@@ -55,17 +42,12 @@ class _Tracer(fx.Tracer):
         return isinstance(m, SparseLayer) or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        if threading.get_ident() != self.thread:
-            return forward(*args, **kwargs)
-        return super().call_module(m, forward, args, kwargs)
+        ours = threading.get_ident() == self.thread
+        return super().call_module(m, forward, args, kwargs) if ours else forward(*args, **kwargs)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: Any) -> Any:
-        if threading.get_ident() != self.thread:
-            return attr_val
-        return super().getattr(attr, attr_val, parameter_proxy_cache)
-
-
-_one_at_a_time = threading.Lock()  # traces undo their patches in the order in which they made them
+        ours = threading.get_ident() == self.thread
+        return super().getattr(attr, attr_val, parameter_proxy_cache) if ours else attr_val
 
 
 def trace(model: nn.Module) -> Chain:
@@ -103,32 +85,27 @@ def _sequence(name: str, module: nn.Module) -> Chain | None:
 
 
 class _Walk:
-    """From the input along the operations to the output."""
-
     def __init__(self, model: nn.Module, graph: fx.Graph) -> None:
-        self.modules = dict(model.named_modules())
-        self.graph = graph
+        self.modules, self.graph = dict(model.named_modules()), graph
         self.sizes: set[fx.Node] = set()  # that are numbers: shapes and what is taken from them
 
     def chain(self) -> Chain:
         inputs = [node for node in self.graph.nodes if node.op == "placeholder" and node.users]
-        if len(inputs) != 1:
-            names = ", ".join(str(node.target) for node in inputs) or "none"
-            raise NotAChain(f"forward() must have one input, it uses {names}")
+        names = ", ".join(str(node.target) for node in inputs) or "none"
+        require(len(inputs) == 1, f"forward() must have one input, it uses {names}", NotAChain)
         at, found = inputs[0], []
         for node in self.graph.nodes:
             if node.op == "placeholder" or self._is_size(node):
                 continue
             if node.op == "output":
-                if node.args[0] is not at:
-                    raise NotAChain(f"forward() must return what its last operation ({at.name}) gives, and nothing else")
+                rule = f"forward() must return what its last operation ({at.name}) gives, and nothing else"
+                require(node.args[0] is at, rule, NotAChain)
                 break
             tensors = [other for other in node.all_input_nodes if other not in self.sizes]
-            if tensors != [at] or not node.args or node.args[0] is not at:
-                raise NotAChain(
-                    f"{self._label(node)} must take the result of the one before it ({at.name}) and nothing "
-                    "else: branches, sums and parameters used in forward() are no chain"
-                )
+            rule = f"must take the result of the one before it ({at.name}) and nothing else"
+            why = "branches, sums and parameters used in forward() are no chain"
+            follows = tensors == [at] and node.args and node.args[0] is at
+            require(follows, f"{self._label(node)} {rule}: {why}", NotAChain)
             found += [(self._label(node), module) for module in self._modules(node)]
             at = node
         return found
@@ -139,54 +116,48 @@ class _Walk:
         return f"operation {_name(node)!r}"
 
     def _is_size(self, node: fx.Node) -> bool:
-        """Whether a node is a shape, or a number that was taken from one."""
         of, read = node.all_input_nodes, _name(node) == "getattr" and node.args[1:] in (("shape",), ("ndim",))
         asked = node.op == "call_method" and _name(node) in ("size", "dim")
         if asked or read or (of and all(other in self.sizes for other in of)):
             self.sizes.add(node)
-            return True
-        return False
+        return node in self.sizes
 
     def _modules(self, node: fx.Node) -> list[nn.Module]:
         if node.op == "call_module":
             module = self.modules[str(node.target)]
             _refuse_hooks(str(node.target), module)
-            if len(node.args) > 1 or node.kwargs:
-                raise NotAChain(f"{self._label(node)} must be called with one tensor and nothing else")
+            plain = len(node.args) == 1 and not node.kwargs
+            require(plain, f"{self._label(node)} must be called with one tensor and nothing else", NotAChain)
             return [module]
         name = _name(node).rstrip("_")  # relu_ is relu
         if name == "mean":
             return self._mean(node)
         ours = node.op == "call_method" or str(getattr(node.target, "__module__", None)).split(".")[0] in ("torch", "None")
-        if ours and name in ("view", "reshape"):
-            return [self._reshape(node)]
-        if ours and name in _NOTHING:
-            return []
+        if ours and name in ("view", "reshape", *_NOTHING):
+            return [] if name in _NOTHING else [self._reshape(node)]
         if ours and name in ("dropout", "dropout1d", "dropout2d", "alpha_dropout", "feature_alpha_dropout"):
             given = dict(zip(("p", "training"), node.args[1:], strict=False)) | dict(node.kwargs)
-            if given.get("training", True):
-                raise NotAChain(f"operation {name!r} is always on: pass training=self.training, or use nn.Dropout")
+            way_out = "pass training=self.training, or use nn.Dropout"
+            require(not given.get("training", True), f"operation {name!r} is always on: {way_out}", NotAChain)
             return []
-        if not ours or name not in _FUNCTIONS:
-            raise NotAChain(f"{self._label(node)} in forward() is not known here")
+        require(ours and name in _FUNCTIONS, f"{self._label(node)} in forward() is not known here", NotAChain)
         kind, names = _FUNCTIONS[name]
-        usual: dict[str, Any] = _FLATTEN if name == "flatten" else {}
+        usual: dict[str, Any] = {"start_dim": 0, "end_dim": -1} if name == "flatten" else {}  # those of the function
         settings = {**usual, **dict(zip(names, node.args[1:], strict=False)), **node.kwargs}
         settings = {key: value for key, value in settings.items() if value not in _WITHOUT_EFFECT.get(key, ())}
-        if any(isinstance(value, fx.Node) for value in settings.values()):
-            raise NotAChain(f"the settings of operation {name!r} must be numbers, not computed from the input")
+        fixed = not any(isinstance(value, fx.Node) for value in settings.values())
+        require(fixed, f"the settings of operation {name!r} must be numbers, not computed from the input", NotAChain)
         try:
             return [kind(**settings)]
         except TypeError as error:
             raise NotAChain(f"operation {name!r} is called in a way that is not known here ({_short(error)})") from error
 
     def _mean(self, node: fx.Node) -> list[nn.Module]:
-        """The mean of each channel, as x.mean((2, 3)) has it."""
         given = dict(zip(("dim", "keepdim"), node.args[1:], strict=False)) | dict(node.kwargs)
         dims: Any = given.get("dim", given.get("axis"))
         chosen = set(dims) if isinstance(dims, list | tuple) else {dims}
-        if chosen not in ({2, 3}, {-2, -1}, {2}, {-1}) or set(given) - {"dim", "axis", "keepdim"}:
-            raise NotAChain(f"{self._label(node)} must be that of each channel, as x.mean((2, 3)) is")
+        known = chosen in ({2, 3}, {-2, -1}, {2}, {-1}) and not set(given) - {"dim", "axis", "keepdim"}
+        require(known, f"{self._label(node)} must be that of each channel, as x.mean((2, 3)) is", NotAChain)
         pool = nn.AdaptiveAvgPool2d(1) if len(chosen) == 2 else nn.AdaptiveAvgPool1d(1)
         return [pool] if given.get("keepdim", False) else [pool, nn.Flatten()]
 
@@ -204,8 +175,8 @@ class _Walk:
 
 
 def _refuse_hooks(name: str, module: nn.Module) -> None:
-    if module._forward_hooks or module._forward_pre_hooks:
-        raise NotAChain(f"{_called(name, module)} has forward hooks, whose effect cannot be written: remove them first")
+    rule = f"{_called(name, module)} has forward hooks, whose effect cannot be written: remove them first"
+    require(not module._forward_hooks and not module._forward_pre_hooks, rule, NotAChain)
 
 
 def _name(node: fx.Node) -> str:

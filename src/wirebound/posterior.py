@@ -1,10 +1,11 @@
-"""``Samples``: networks of one shape, each kept in O(K) numbers, that predict together; and who collects them."""
+"""Sparse networks as samples of a posterior: kept along a run, averaged for prediction, measured against one network."""
 
 from __future__ import annotations
 
 import copy
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +14,13 @@ from wirebound.checkpoint import CheckpointError, load, save
 from wirebound.checkpoint.model_state import bare, check_state, with_current_names
 from wirebound.nn.sparse_layer import wirings
 
+__all__ = ["Quality", "SampleCollector", "Samples", "calibration_error", "fit_power", "quality", "sharpen"]
+
 _KIND = "posterior samples"
 
 
 class Samples:
-    """States of a model that were met along a run.
-
-    A sample is the model's state dict: K positions and θ for each wiring, and all dense parameters and buffers.
+    """States of a model that were met along a run: K positions and θ for each wiring, all dense parameters and buffers.
 
     Args:
         model: the model whose states are collected; it is copied, so training may continue.
@@ -38,7 +39,6 @@ class Samples:
         return sum(tensor.numel() * tensor.element_size() for state in self.states for tensor in state.values())
 
     def add(self, model: nn.Module, step: int) -> None:
-        """Keep the model as it is now."""
         for wiring in wirings(model):
             wiring.check()
         state = {name: value.detach().clone() for name, value in bare(model).state_dict().items()}
@@ -51,12 +51,14 @@ class Samples:
         self.states, self.steps = self.states[1::2], self.steps[1::2]
 
     def last(self, count: int) -> Samples:
-        """The latest ``count`` of them."""
-        if not 1 <= count <= len(self):
-            raise ValueError(f"count (={count}) must be in [1, {len(self)}], the number of samples")
+        self._check_counts(count)
         found = Samples(self.model)
         found.states, found.steps = self.states[-count:], self.steps[-count:]
         return found
+
+    def _check_counts(self, *counts: int) -> None:
+        if any(not 1 <= count <= len(self) for count in counts):
+            raise ValueError(f"count (={list(counts)}) must be in [1, {len(self)}], the number of samples")
 
     def models(self) -> Iterator[nn.Module]:
         """Each sample as a model: one model that is given their states in turn."""
@@ -79,8 +81,7 @@ class Samples:
 
     def predictions(self, x: Tensor, counts: Sequence[int], batch_size: int = 1000) -> list[Tensor]:
         """``last(count).predict(x)`` for several counts, with one pass through the samples."""
-        if any(not 1 <= count <= len(self) for count in counts):
-            raise ValueError(f"counts (={list(counts)}) must be in [1, {len(self)}], the number of samples")
+        self._check_counts(*counts)
         means = _running_means(reversed(list(self.each(x, batch_size))))
         return [means[count - 1] for count in counts]
 
@@ -153,9 +154,69 @@ class SampleCollector:
 
 def _running_means(values: Iterator[Tensor]) -> list[Tensor]:
     """The means of the first, of the first two, and so on."""
-    means: list[Tensor] = []
-    total: Tensor | None = None
+    means, total = list[Tensor](), torch.zeros((), dtype=torch.float64)
     for value in values:
-        total = value.double() if total is None else total + value
+        total = total + value
         means.append((total / (len(means) + 1)).to(value.dtype))
     return means
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Of predictions: share that is right, mean −log p(label), and expected calibration error."""
+
+    accuracy: float
+    nll: float
+    ece: float
+
+    def as_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+def quality(probabilities: Tensor, labels: Tensor) -> Quality:
+    """All measures of probabilities [examples, classes]."""
+    ece = calibration_error(probabilities, labels)
+    right = probabilities.argmax(1) == labels
+    of_label = probabilities.gather(1, labels[:, None]).clamp(min=torch.finfo(probabilities.dtype).tiny)
+    return Quality(float(right.double().mean()), float(-of_label.double().log().mean()), ece)
+
+
+def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15) -> float:
+    """Σ over bins of confidence of (share of examples) · |accuracy − mean confidence| (Guo et al. 2017)."""
+    _check(probabilities, labels)
+    confidence, predicted = probabilities.double().max(1)
+    right = (predicted == labels).double()
+    # Bins are (i/n, (i+1)/n]; a confidence of exactly 1 belongs to the last.
+    number = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)
+    gap = torch.zeros(bins, dtype=torch.float64).index_add(0, number, right - confidence)
+    return float(gap.abs().sum() / len(labels))
+
+
+def sharpen(probabilities: Tensor, power: float) -> Tensor:
+    """p^power, scaled to sum 1: surer of themselves above 1, less sure below."""
+    if not power > 0:
+        raise ValueError(f"power (={power}) must be > 0")
+    return (_logarithms(probabilities) * power).softmax(1)
+
+
+def fit_power(probabilities: Tensor, labels: Tensor, low: float = 0.1, high: float = 10.0) -> float:
+    """The power in [low, high] under which held-out labels are likeliest (temperature scaling, Guo et al. 2017)."""
+    _check(probabilities, labels)
+    logarithms = _logarithms(probabilities)  # the loss is convex in the power
+    while high - low > 1e-4:
+        third = (high - low) / 3
+        left, right = (nn.functional.cross_entropy(logarithms * power, labels) for power in (low + third, high - third))
+        low, high = (low, high - third) if left < right else (low + third, high)
+    return (low + high) / 2
+
+
+def _logarithms(probabilities: Tensor) -> Tensor:
+    return probabilities.double().clamp(min=torch.finfo(torch.float64).tiny).log()
+
+
+def _check(probabilities: Tensor, labels: Tensor) -> None:
+    if probabilities.dim() != 2 or labels.shape != probabilities.shape[:1] or not len(labels):
+        shapes = f"probabilities {tuple(probabilities.shape)} and labels {tuple(labels.shape)}"
+        raise ValueError(f"{shapes} must be [examples, classes] and a label for each example")
+    if not bool(((probabilities >= 0) & (probabilities <= 1 + 1e-5)).all()):
+        raise ValueError("probabilities must be in [0, 1]: pass softmax outputs, not logits")
