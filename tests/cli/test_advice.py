@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from wirebound_lab.cli import main
-from wirebound_lab.cli.advice import next_step
+from wirebound_lab.cli.main import next_step
 
 
 @pytest.mark.parametrize(

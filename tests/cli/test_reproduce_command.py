@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from wirebound_lab.cli import main
-from wirebound_lab.paper.registry import FIGURES
+from wirebound_lab.paper.reproduce import FIGURES
 from wirebound_lab.report import find_runs, write_report
 
 

@@ -18,9 +18,8 @@ from torch import nn
 
 import wirebound as wb
 from wirebound import ops
-from wirebound.engine.diagnose import where_not_finite
 from wirebound.engine.fused import FusedEngine
-from wirebound.engine.modules import DivergedError, ModuleEngine, data_order
+from wirebound.engine.modules import DivergedError, ModuleEngine, data_order, where_not_finite
 from wirebound_lab import data
 from wirebound_lab.data.locate import Place, search
 from wirebound_lab.data.mnist import Mnist

@@ -32,10 +32,9 @@ from wirebound.engine.modules import data_order
 from wirebound.engine.window import Tally
 from wirebound.methods import METHODS
 from wirebound_lab.data import DataError
-from wirebound_lab.data.audio import read_audio
 from wirebound_lab.data.content import File, parse_idx, read_file, read_members
-from wirebound_lab.data.phones_file import parse_phones
-from wirebound_lab.data.timit import read_labels
+from wirebound_lab.data.speech import parse_phones
+from wirebound_lab.data.timit import read_audio, read_labels
 from wirebound_lab.report.page import render
 from wirebound_lab.report.records import read_records
 from wirebound_lab.report.runs import Run

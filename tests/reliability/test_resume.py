@@ -13,7 +13,7 @@ from wirebound.checkpoint import CheckpointError
 from wirebound.checkpoint.container import Container, write_container
 from wirebound_lab.run import train
 from wirebound_lab.run.config import OPTIMIZERS, ConfigError
-from wirebound_lab.run.interrupt import Interrupted
+from wirebound_lab.run.processes import Interrupted
 from wirebound_lab.run.record import RunFolderError
 
 GENTLE = {"adam": 0.01, "adamw": 0.01, "rmsprop": 0.002, "momentum": 0.1, "nesterov": 0.1}

@@ -3,8 +3,7 @@
 import pytest
 
 from wirebound_lab.run.config import ConfigError
-from wirebound_lab.sweep.plan import make_plan
-from wirebound_lab.sweep.values import Range, parse_range, parse_values
+from wirebound_lab.sweep.plan import Range, make_plan, parse_range, parse_values
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,14 @@
-"""``wirebound completion``: the script that lets a shell complete commands, options, settings and file names."""
+"""Print the completion script of a shell. To have it in every new shell:
 
-from __future__ import annotations
+  bash   wirebound completion bash > ~/.local/share/bash-completion/completions/wirebound
+  zsh    wirebound completion zsh > DIR/_wirebound      where DIR is in $fpath, before compinit
+  fish   wirebound completion fish > ~/.config/fish/completions/wirebound.fish
+
+example: eval "$(wirebound completion bash)"
+"""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import shtab
@@ -11,20 +16,11 @@ import shtab
 from wirebound_lab import data as datasets
 
 SHELLS = ("bash", "zsh", "fish")
-_HOW = """\
-Print the completion script of a shell. To have it in every new shell:
-
-  bash   wirebound completion bash > ~/.local/share/bash-completion/completions/wirebound
-  zsh    wirebound completion zsh > DIR/_wirebound      where DIR is in $fpath, before compinit
-  fish   wirebound completion fish > ~/.config/fish/completions/wirebound.fish
-"""
 
 
-def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    parser.description, parser.epilog = _HOW, 'example: eval "$(wirebound completion bash)"'
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -36,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
     """The script for a parser, which is changed on the way: make one of its own for this."""
-    from wirebound_lab.paper.registry import FIGURES  # here, because no other command needs the figures
+    from wirebound_lab.paper.reproduce import FIGURES  # here, because no other command needs the figures
 
     for action in _actions(parser):
         if action.dest == "data" and action.choices is None:

@@ -1,9 +1,9 @@
-"""``wirebound demo``: the main job on real data in one command, with the result and where the report is."""
+"""Train MNIST with 1 % of the connections and the paper's settings, and write a report of the run.
 
-from __future__ import annotations
+example: wirebound demo --epochs 3
+"""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from wirebound_lab.cli import train as train_command
@@ -12,12 +12,9 @@ from wirebound_lab.data import DataUnavailable, load
 from wirebound_lab.report import write_report
 
 
-def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    parser.description = "Train MNIST with 1 %% of the connections and the paper's settings, and write a report of the run."
-    parser.epilog = "example: wirebound demo --epochs 3"
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="run folder (default: runs/demo)")
     parser.add_argument("--epochs", type=int, default=20, help="passes over the training data (default: 20)")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -29,10 +26,8 @@ def run(options: argparse.Namespace) -> int:
         print(f"{error}\nThe demo goes on with scikit-learn's 1,797 digits, at 5 % connectivity.")
         data, connectivity = "digits", "0.05"
     print(f"DEEP R, 784-300-100-10, {float(connectivity):.0%} of the connections, the paper's settings" if data == "mnist" else "")
-    arguments = [
-        *("train", "--data", data, "--connectivity", connectivity, "--epochs", str(options.epochs)),
-        *("--out", str(options.out), "--overwrite"),
-    ]
+    arguments = ["train", "--data", data, "--connectivity", connectivity, "--epochs", str(options.epochs)]
+    arguments += ["--out", str(options.out), "--overwrite"]
     from wirebound_lab.cli.main import build_parser
 
     code = train_command.run(build_parser(arguments).parse_args(arguments))

@@ -1,36 +1,33 @@
-"""``wirebound export``: a trained network for SciPy, ONNX, NIR, PyNN or C."""
+"""Write a trained network for SciPy, ONNX, NIR, PyNN or C.
 
-from __future__ import annotations
+example: wirebound export runs/x --to c --out model.h
+"""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from wirebound.export import FORMATS, CHeader, ExportError, Network, read_network
-from wirebound.export.compact import quantised
+from wirebound.export.c_code import quantised
 from wirebound_lab.data import Dataset
 from wirebound_lab.run.export_source import Source, open_source
 
 
-def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     folders = [name for name, form in FORMATS.items() if form.folder]
     parser.add_argument("source", type=Path, metavar="RUN_OR_MODEL", help="a finished run folder, or a model's file")
     parser.add_argument("--to", choices=FORMATS, required=True, dest="form", help="format")
     parser.add_argument("--out", type=Path, required=True, help=f"file to write ({' and '.join(folders)}: folder)")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
-    shape = "of one example, such as 1,28,28: for models with convolutions"
-    parser.add_argument("--input-shape", type=_shape, metavar="C,H,W", help=shape)
+    text = "of one example, such as 1,28,28: for models with convolutions"
+    parser.add_argument("--input-shape", type=_shape, metavar="C,H,W", help=text)
     for name, form in FORMATS.items():
-        for option in form.options():
-            given: Any = {"type": type(option.default), "choices": option.choices or None}
-            if option.default is False:
+        for option, default, choices, said in form.options():
+            given: Any = {"type": type(default), "choices": choices or None}
+            if default is False:
                 given = {"action": "store_true"}
-            parser.add_argument(f"--{option.name}", default=option.default, help=f"{name}: {option.help}", **given)
+            parser.add_argument(f"--{option}", default=default, help=f"{name}: {said}", **given)
     parser.add_argument("--bytes", action="store_true", help="c: inputs are bytes as the run's data set stores them")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -49,7 +46,8 @@ def run(options: argparse.Namespace) -> int:
     written = form.write(network, out, **settings)
     if isinstance(written, CHeader):
         print(f"flash: {written.flash:,} bytes for {written.connections:,} connections; ram: {written.ram:,} bytes")
-        _print_accuracy(source, network, data, options)
+        if data is not None:
+            _print_accuracy(source, network, data, options)
     print(f"{options.form}: {out}")
     return 0
 
@@ -61,17 +59,15 @@ def _shape(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"{text!r} must be whole numbers with commas between them") from None
 
 
-def _print_accuracy(source: Source, network: Network, data: Dataset | None, options: argparse.Namespace) -> None:
-    if data is None:
-        return
+def _print_accuracy(source: Source, network: Network, data: Dataset, options: argparse.Namespace) -> None:
     x, y = data.inputs("test", flatten=True).numpy(), data.test_y.numpy()
     part = "held-out" if source.config is not None and source.config.validation else "test"
-    before = accuracy(network, x, y)
+
+    def accuracy(found: Network) -> float:
+        return float((found.forward(x).argmax(1) == y).mean())
+
+    before = accuracy(network)
     print(f"{part} accuracy: {100 * before:.2f} %")
     if options.weights == "int8":
-        after = accuracy(quantised(network, options.scales), x, y)
+        after = accuracy(quantised(network, options.scales))
         print(f"with int8 weights: {100 * after:.2f} % ({100 * (after - before):+.2f} points)")
-
-
-def accuracy(network: Network, x: np.ndarray, y: np.ndarray) -> float:
-    return float((network.forward(x).argmax(1) == y).mean())

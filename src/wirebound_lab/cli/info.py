@@ -1,10 +1,11 @@
-"""``wirebound info``: what is installed, which kernels are in use, where data is; or the card of a model."""
+"""Versions, the kernels and threads in use, and where each data set was found: what to look at first, and what to put into a
+report of a fault. With a run folder or a model's file: its card.
 
-from __future__ import annotations
+example: wirebound info runs/x
+"""
 
 import argparse
 import platform
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -14,39 +15,48 @@ from rich.table import Table
 from wirebound.ops import library
 from wirebound.version import __version__
 from wirebound_lab import data as datasets
-from wirebound_lab.run.card import model_card
+from wirebound_lab.run.config import make_config, read_settings, tasks
+from wirebound_lab.run.export_source import model_card
+from wirebound_lab.run.record import SUMMARY, read_summary
+from wirebound_lab.tasks.perceptron import Perceptron
 
 
-def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    parser.description = (
-        "Versions, the kernels and threads in use, and where each data set was found: what to look at first, and what to "
-        "put into a report of a fault. With a run folder or a model's file: its card."
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", nargs="?", type=Path, metavar="RUN_OR_MODEL", help="a run folder, or a model's file")
-    parser.set_defaults(run=run)
 
 
 def kernels() -> str:
     """Which kernels run, in plain words."""
     isa = library.isa()
-    if isa is not None:
-        return f"native C++, instruction set {isa}"
-    return f"pure torch, slower; the native kernels {library.reason()}"
+    return f"native C++, instruction set {isa}" if isa else f"pure torch, slower; the native kernels {library.reason()}"
+
+
+def _card(source: Path) -> list[tuple[str, str]]:
+    """The card of a model; of a run whose network only its task can build: the run, and what its file says of itself."""
+    model = source / "model.safetensors"
+    if not (model.is_file() and (source / SUMMARY).is_file() and (source / "config.json").is_file()):
+        return model_card(source)
+    config = make_config(read_settings(source / "config.json"))
+    kind = tasks()[config.task]
+    if issubclass(kind, Perceptron):
+        return model_card(source)
+    summary = read_summary(source, "evaluated_on", "test_accuracy", "test_loss")
+    lines = [("task", f"{config.task}: {kind.title}"), ("method", config.method)]
+    lines += [("epochs", f"{config.epochs}, seed {config.seed}")]
+    accuracy = f"{100 * summary['test_accuracy']:.2f} % (last epoch, loss {summary['test_loss']:.4f})"
+    return [*lines, (f"{summary['evaluated_on']} accuracy", accuracy), *model_card(model)]
 
 
 def run(options: argparse.Namespace) -> int:
-    table = Table(show_header=False, box=None, pad_edge=False)
     if options.source is not None:
-        for what, text in model_card(options.source):
-            table.add_row(what, text)
-        Console(soft_wrap=True, highlight=False, markup=False).print(table)
-        return 0
-    table.add_row("wirebound", __version__)
-    table.add_row("torch", torch.__version__)
-    table.add_row("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    table.add_row("kernels", kernels())
-    table.add_row("threads", str(torch.get_num_threads()))
-    for status in datasets.status():
-        table.add_row(f"data {status.name}", f"{status.state}: {status.where}")
-    Console(soft_wrap=True, highlight=False).print(table)
+        lines = _card(options.source)
+    else:
+        system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+        lines = [("wirebound", __version__), ("torch", torch.__version__), ("python", system), ("kernels", kernels())]
+        lines += [("threads", str(torch.get_num_threads()))]
+        lines += [(f"data {status.name}", f"{status.state}: {status.where}") for status in datasets.status()]
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for what, text in lines:
+        table.add_row(what, text)
+    Console(soft_wrap=True, highlight=False, markup=False).print(table)
     return 0

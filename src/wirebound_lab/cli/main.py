@@ -1,21 +1,18 @@
 """Finds the subcommand, and turns errors into one clear line, one of advice, and an exit code.
 
 Exit codes: 0 done, 1 the work failed, 2 the command line or a setting is wrong, 130 interrupted. A command's module is
-imported when it is called: help and reports need no torch.
+imported when it is called: help and reports need no torch. Its docstring is the command's help, and ends with an example.
 """
 
-from __future__ import annotations
-
 import argparse
+import errno
 import importlib
 import logging
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from wirebound_lab.cli.advice import FAILURES, names_of, next_step
-
-# Each has a module in this folder with ``add_arguments(parser, arguments)``.
+# Each has a module in this folder with ``add_arguments(parser)`` and ``run(options)``.
 COMMANDS = {
     "train": "train a network inside a budget of connections",
     "sweep": "train over a grid of settings and seeds, or search",
@@ -30,6 +27,29 @@ COMMANDS = {
     "completion": "completion of this command for bash, zsh or fish",
 }
 _EXTRA = ("rich", "shtab", "sklearn", "PIL", "tomli", "optuna", "soundfile")  # what wirebound[lab] brings
+
+# What to do next after an error that does not say it. Errors go by the names of their classes: nothing is imported for it.
+_RESUME = "the same command with --resume goes on from the last checkpoint"
+# Errors that are neither of a value nor of the system, and still no fault of ours.
+FAILURES = ("DivergedError", "RankFailedError", "RanksDifferError", "WiringError")
+# The first kind that an error is of, in this order: some are kinds of others.
+_NEXT = {
+    "RunFolderError": "another --out, --resume to go on with a run, or --overwrite to replace it",
+    "CheckpointError": "use an earlier copy of the file, or begin again with --overwrite",
+    "ReportError": "name folders that `wirebound train --out DIR` has finished, or one that holds some, or experiments",
+    "ExportError": "`wirebound info RUN_OR_MODEL` shows what the file holds; `wirebound export --help` what can be made of it",
+    "DataUnavailable": "`wirebound data list` shows what is there; WIREBOUND_DATA or --data-path names a folder that has it",
+    "DataError": "`wirebound data verify NAME` checks the files, `wirebound data fetch NAME` fetches them again",
+    "DivergedError": "try a lower --lr, or leave such steps out with --on-nan skip",
+    "RankFailedError": _RESUME,
+    "RanksDifferError": "run `wirebound info` on every machine: versions and kernels must be the same",
+    "WiringError": "this must never happen: please report it, with the output of the same command after --debug",
+}
+# Commands that only read what is there: no other setting helps.
+_READERS = {
+    "info": "name the folder of a run that `wirebound train --out DIR` has finished, or a file that wb.save wrote",
+    "refine": "name the folder of a run that `wirebound train --out DIR` has finished",
+}
 
 
 def build_parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentParser:
@@ -52,7 +72,12 @@ def build_parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentPar
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if called in (None, name):
-            importlib.import_module(f"wirebound_lab.cli.{name}").add_arguments(command, arguments or ())
+            if name in ("train", "sweep"):
+                importlib.import_module("wirebound_lab.cli.settings").load_methods(arguments or ())
+            module = importlib.import_module(f"wirebound_lab.cli.{name}")
+            command.description, _, command.epilog = (module.__doc__ or "").rpartition("\n\n")
+            command.set_defaults(run=module.run)
+            module.add_arguments(command)
             command.add_argument("--debug", default=argparse.SUPPRESS, **debug)  # type: ignore[arg-type]
     return parser
 
@@ -64,11 +89,25 @@ class _Lines(logging.Handler):
         print(record.getMessage(), file=sys.stderr, flush=True)
 
 
-def _show_lines() -> None:
-    log = logging.getLogger("wirebound_lab.data")
-    log.setLevel(logging.INFO)
-    if not any(isinstance(handler, _Lines) for handler in log.handlers):
-        log.addHandler(_Lines())
+def _names_of(error: BaseException) -> list[str]:
+    return [kind.__name__ for kind in type(error).__mro__]
+
+
+def next_step(error: BaseException, command: str) -> str | None:
+    """One line of advice, or None where there is nothing to add."""
+    names = _names_of(error)
+    if command == "reproduce" and "RunFolderError" in names:
+        return "another --out, or delete the folder that the error names"
+    if command in _READERS and {"RunFolderError", "CheckpointError", "ExportError", "ConfigError"} & set(names):
+        return _READERS[command]
+    for kind, text in _NEXT.items():
+        if kind in names:
+            return text
+    if isinstance(error, ValueError):
+        return f"`wirebound {command} --help` explains every setting and its values"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"make room on the disk; {_RESUME}"
+    return "choose a folder that you may write to" if isinstance(error, PermissionError) else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,7 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = build_parser(given).parse_args(given)
         options.own_process = arguments is None
-        _show_lines()
+        log = logging.getLogger("wirebound_lab.data")
+        log.setLevel(logging.INFO)
+        if not any(isinstance(handler, _Lines) for handler in log.handlers):
+            log.addHandler(_Lines())
         code: int = options.run(options)
         return code
     except KeyboardInterrupt as error:
@@ -90,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"wirebound: this command needs the package {error.name}: pip install 'wirebound[lab]'", file=sys.stderr)
         return 2
     except Exception as error:
-        expected = isinstance(error, ValueError | OSError) or set(names_of(error)) & set(FAILURES)
+        expected = isinstance(error, ValueError | OSError) or set(_names_of(error)) & set(FAILURES)
         if not expected or "--debug" in given:
             raise
         print(f"wirebound: {error}", file=sys.stderr)
@@ -98,7 +140,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if advice is not None:
             print(f"next: {advice}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,23 +1,18 @@
-"""``wirebound report``: runs and reproduced figures as one HTML page that opens from disk."""
+"""Make one HTML page that opens from disk. Of run folders: curves, connections, rewiring, settings. Of what wirebound
+reproduce wrote: each figure with the paper's claims and what came of them, and the runs worth a look.
 
-from __future__ import annotations
+example: wirebound report runs/x runs/y --out page.html
+"""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from wirebound_lab.report import find_sources, write_report
 
 
-def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    parser.description = (
-        "Make one HTML page that opens from disk. Of run folders: curves, connections, rewiring, settings. Of what wirebound "
-        "reproduce wrote: each figure with the paper's claims and what came of them, and the runs worth a look."
-    )
-    parser.epilog = "example: wirebound report runs/x runs/y --out page.html"
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="folders of runs or experiments")
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="page to write (default: report.html)")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,30 +1,25 @@
-"""``wirebound reproduce``: the paper's figures, each from its own runs, and one table of what holds."""
+"""Rerun figures of the paper. Each writes DIR/NAME/experiment.json, its runs are below DIR/runs; DIR/RESULTS.md has the
+paper's claims beside what was found, and DIR/page.html shows all of it. Finished runs are never repeated and interrupted
+ones are resumed: start the same command again.
 
-from __future__ import annotations
+example: wirebound reproduce fig1a fig6 --jobs 2 --out runs/reproduce
+"""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from wirebound_lab.data import DataError
 from wirebound_lab.paper.figure import Scale
-from wirebound_lab.paper.registry import FIGURES
-from wirebound_lab.paper.reproduce import check_numbers, check_something_there, find_figures, reproduce, write_results
+from wirebound_lab.paper.reproduce import FIGURES, check_begun, check_numbers, find_figures, reproduce, write_results
 from wirebound_lab.report import find_sources, write_report
 from wirebound_lab.run.config import ConfigError
 
 _HOLDS = {True: "holds", False: "DOES NOT HOLD", None: "not decided"}
 
 
-def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    parser.description = (
-        "Rerun figures of the paper. Each writes DIR/NAME/experiment.json, its runs are below DIR/runs; DIR/RESULTS.md has "
-        "the paper's claims beside what was found, and DIR/page.html shows all of it. Finished runs are never repeated and "
-        "interrupted ones are resumed: start the same command again."
-    )
-    parser.epilog = "example: wirebound reproduce fig1a fig6 --jobs 2 --out runs/reproduce"
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("figures", nargs="*", metavar="NAME", help="figures; `--list` shows them")
     parser.add_argument("--all", action="store_true", help="all figures")
     parser.add_argument("--list", action="store_true", help="list figures, claims and rough costs, and stop")
@@ -36,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> 
     parser.add_argument("--finished", action="store_true", help="begin no run: draw from those that are finished")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), help="folder to write (default: runs/reproduce)")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,14 +47,13 @@ def run(options: argparse.Namespace) -> int:
     figures = find_figures(list(FIGURES) if options.all else options.figures, FIGURES)
     check_numbers(options.seeds, options.jobs)
     if options.resume:
-        check_something_there(figures, scale, options.seeds, options.out)
+        check_begun(figures, scale, options.seeds, options.out)
     lacking: list[str] = []
     for figure in figures:
         console.print(f"{figure.name}: {figure.title}")
         try:
-            experiment = reproduce(
-                figure, scale, options.seeds, options.out, options.jobs, console.print, finished=options.finished
-            )
+            where = (options.seeds, options.out, options.jobs)
+            experiment = reproduce(figure, scale, *where, console.print, finished=options.finished)
         except DataError as error:
             if len(figures) == 1:
                 raise
@@ -76,8 +69,7 @@ def run(options: argparse.Namespace) -> int:
         raise DataError(f"none of {', '.join(lacking)} could be run: see above which data each lacks")
     console.print(f"claims and findings: {options.out / 'RESULTS.md'}")
     sources = find_sources([options.out])
-    page = write_report(sources.runs, options.out / "page.html", sources.experiments)
-    console.print(f"page: {page}")
+    console.print(f"page: {write_report(sources.runs, options.out / 'page.html', sources.experiments)}")
     if lacking:
         console.print(f"not run for lack of data: {', '.join(lacking)}; `wirebound data list` says what is missing")
     return 1 if lacking else 0

@@ -1,7 +1,5 @@
 """The settings of runs as options of the command line, from their declarations."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 from collections.abc import Mapping, Sequence
@@ -11,8 +9,7 @@ from typing import Any
 
 from wirebound.methods import METHODS, Method, Setting, register
 from wirebound_lab.run import config as runs
-from wirebound_lab.run.config import RUN_SETTINGS, ConfigError, RunConfig, import_modules, make_config, tasks
-from wirebound_lab.run.presets import PRESETS, preset
+from wirebound_lab.run.config import PRESETS, RUN_SETTINGS, ConfigError, RunConfig, import_modules, make_config, tasks
 from wirebound_lab.run.resume import settings_to_resume, stored_settings
 
 
@@ -22,14 +19,12 @@ def load_methods(arguments: Sequence[str]) -> None:
         found = point.load()
         if isinstance(found, type) and issubclass(found, Method):
             register(found)
-    words = [*arguments, ""]
-    named = [after for word, after in itertools.pairwise(words) if word == "--import"]
-    import_modules([*named, *(word.partition("=")[2] for word in words if word.startswith("--import="))])
+    named = [after for word, after in itertools.pairwise(arguments) if word == "--import"]
+    import_modules([*named, *(word.partition("=")[2] for word in arguments if word.startswith("--import="))])
 
 
-def add_common(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+def add_common(parser: argparse.ArgumentParser) -> None:
     """What ``train`` and ``sweep`` have in common."""
-    load_methods(arguments)
     parser.add_argument("--preset", choices=sorted(PRESETS), default="paper", help="settings to start from (default: paper)")
     text = "import a module that registers methods of your own; it may be given several times"
     parser.add_argument("--import", action="append", dest="imports", default=argparse.SUPPRESS, metavar="MODULE", help=text)
@@ -41,9 +36,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     groups += [(f"method {name} ({kind.title})", kind.settings, {}) for name, kind in METHODS.items()]
     groups += [(f"task {name}: {kind.title}", kind.settings, kind.defaults) for name, kind in tasks().items()]
     declared: dict[str, list[Setting]] = {}
-    for _, settings, _ in groups:
-        for setting in settings:
-            declared.setdefault(setting.name, []).append(setting)
+    for setting in [setting for _, settings, _ in groups for setting in settings]:
+        declared.setdefault(setting.name, []).append(setting)
     added = {"imports"}
     for title, settings, defaults in groups:
         again = [s for s in settings if s.name in added and (title.startswith("method") or _brief(s) != _brief(declared[s.name][0]))]
@@ -84,15 +78,18 @@ def _brief(setting: Setting) -> str:
 def read_options(options: argparse.Namespace) -> RunConfig:
     """The settings of a command line: preset, config file, options, in rising rank."""
     from_file = runs.read_settings(options.config) if options.config else {}
-    given = {name: value for name, value in vars(options).items() if name in _all_names()}
+    declared = [RUN_SETTINGS, *(kind.settings for kind in METHODS.values()), *(kind.settings for kind in tasks().values())]
+    names = {setting.name for settings in declared for setting in settings}
+    given = {name: value for name, value in vars(options).items() if name in names}
     stored = stored_settings(options.out) if options.resume and options.out is not None else None
-    below = stored or runs.merge(preset(options.preset), from_file)
-    _import(below)
+    below = stored or runs.merge(PRESETS[options.preset], from_file)
+    imports = below.get("imports") or []
+    if not isinstance(imports, list) or not all(isinstance(name, str) for name in imports):
+        raise ConfigError(f"imports (={imports!r}) must be list[str]")
+    import_modules(imports)
     typed = parse_given(given, {**below, **given})
     if stored is not None:
-        resumed = settings_to_resume(Path(options.out), {**from_file, **typed})
-        assert resumed is not None
-        return resumed
+        return settings_to_resume(Path(options.out), stored, {**from_file, **typed})
     return make_config(below, typed)
 
 
@@ -106,15 +103,3 @@ def parse_given(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str
         if name not in known:
             raise ConfigError(f"{name} is no setting of task {task!r}; `wirebound train --help` shows whose it is")
     return {name: runs.parse_text(known[name], value) for name, value in given.items()}
-
-
-def _all_names() -> set[str]:
-    declared = [RUN_SETTINGS, *(kind.settings for kind in METHODS.values()), *(task.settings for task in tasks().values())]
-    return {setting.name for settings in declared for setting in settings}
-
-
-def _import(settings: Mapping[str, Any]) -> None:
-    names = settings.get("imports") or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"imports (={names!r}) must be list[str]")
-    import_modules(names)

@@ -1,11 +1,13 @@
-"""``wirebound sweep``: many runs over settings and seeds, with a table over seeds at the end."""
+"""Train every combination of the given values, each as a process of this machine with a run folder of its own. Started
+again, it resumes: finished runs are not repeated. With --storage, several machines share one sweep. With --range, Optuna
+proposes the trials.
 
-from __future__ import annotations
+example: wirebound sweep --connectivity 0.005 0.01 --method deep-r fixed --seed 0 1 2 --set lr=0.05,0.5 --out runs/grid
+"""
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,41 +18,23 @@ from rich.table import Table
 
 from wirebound_lab.cli.main import main
 from wirebound_lab.cli.settings import add_common, parse_given
-from wirebound_lab.run.config import ConfigError
-from wirebound_lab.run.presets import preset
-from wirebound_lab.sweep.drive import LocalSource, drive
+from wirebound_lab.run.config import METHOD, PRESETS, TASK, ConfigError, known_settings
+from wirebound_lab.sweep.drive import LocalSource, Source, drive
 from wirebound_lab.sweep.outcome import FAILED, FINISHED, INTERRUPTED, RUNNING, group, write_sweep
-from wirebound_lab.sweep.plan import Plan, check_search, make_plan
+from wirebound_lab.sweep.plan import Plan, check_search, make_plan, parse_range, parse_values, show
 from wirebound_lab.sweep.study import StudySource, open_study
-from wirebound_lab.sweep.values import parse_range, parse_values, show
 from wirebound_lab.tables import plus_minus
 
-_LISTED = {
-    "task": "what is trained",
-    "data": "data sets",
-    "method": "training methods",
-    "connectivity": "shares of the possible connections, each in (0, 1]",
-    "budget": "numbers of connections, instead of connectivity",
-    "epochs": "passes over the training data",
-    "validation": "examples of the training data to hold out and report on",
-    "seed": "seeds; the table gives mean and spread over them",
-}
+_LISTED = ("task", "data", "method", "connectivity", "budget", "epochs", "validation", "seed")  # each may have several values
 
 
-def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    parser.description = (
-        "Train every combination of the given values, each as a process of this machine with a run folder of its own. "
-        "Started again, it resumes: finished runs are not repeated. With --storage, several machines share one sweep. With "
-        "--range, Optuna proposes the trials."
-    )
-    parser.epilog = (
-        "example: wirebound sweep --connectivity 0.005 0.01 --method deep-r fixed --seed 0 1 2 --set lr=0.05,0.5 --out runs/grid"
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the run folders and sweep.json")
     parser.add_argument("--jobs", type=int, default=None, help="runs at a time (default: processors of this machine)")
     parser.add_argument("--config", type=Path, help="TOML or JSON file with the tables settings, grid and search")
-    add_common(parser, arguments)
-    for name, text in _LISTED.items():
+    add_common(parser)
+    for name in _LISTED:
+        text = known_settings(TASK, METHOD)[name].help.replace("%", "%%")
         parser.add_argument(f"--{name}", nargs="+", metavar="VALUE", help=text)
     text = "values of any setting of `wirebound train`; lists as [300,100]"
     parser.add_argument("--set", action="append", default=[], metavar="NAME=V1[,V2...]", help=text)
@@ -61,20 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> 
     parser.add_argument("--study", help="name of the study in the storage (default: name of --out)")
     parser.add_argument("--list", action="store_true", help="list the runs of the grid and stop")
     parser.add_argument("--quiet", action="store_true", help="no progress and no table")
-    parser.set_defaults(run=run)
 
 
-def plan_of(options: argparse.Namespace) -> Plan:
+def run(options: argparse.Namespace) -> int:
     given: dict[str, list[str]] = {name: values for name in _LISTED if (values := getattr(options, name))}
     chosen: dict[str, str] = {name: given[name][0] for name in ("task", "method") if name in given}
     grid = {name: [parse_given({name: value}, chosen)[name] for value in values] for name, values in given.items()}
     grid |= dict(map(parse_values, options.set))
-    common = {**preset(options.preset), **({"imports": options.imports} if hasattr(options, "imports") else {})}
-    return make_plan(common, options.config, grid, dict(map(parse_range, options.range)))
-
-
-def run(options: argparse.Namespace) -> int:
-    plan = plan_of(options)
+    common = {**PRESETS[options.preset], **({"imports": options.imports} if hasattr(options, "imports") else {})}
+    plan = make_plan(common, options.config, grid, dict(map(parse_range, options.range)))
     console = Console(quiet=options.quiet, soft_wrap=True, highlight=False)
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     jobs = processors if options.jobs is None else options.jobs
@@ -84,16 +63,13 @@ def run(options: argparse.Namespace) -> int:
         for trial in plan.trials():
             console.print(trial.name, markup=False)
         return 0
-    if plan.search:
-        check_search(plan)
-    else:
-        plan.trials()
+    check_search(plan) if plan.search else plan.trials()
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"out (={options.out}) cannot be made: {error}") from error
 
-    def note(source: LocalSource | StudySource) -> None:
+    def note(source: Source) -> None:
         write_sweep(options.out, plan, source.trials, source.outcomes)
 
     source = make_source(options, plan, note)
@@ -120,7 +96,7 @@ def train_trial(arguments: list[str]) -> int:
     return main(["train", *arguments])
 
 
-def make_source(options: argparse.Namespace, plan: Plan, note: Any) -> LocalSource | StudySource:
+def make_source(options: argparse.Namespace, plan: Plan, note: Any) -> Source:
     """Trials from a list of our own, or from an Optuna study where there is a storage or a search."""
     if options.storage is None and not plan.search:
         return LocalSource(plan, options.out, note)
@@ -131,7 +107,7 @@ def make_source(options: argparse.Namespace, plan: Plan, note: Any) -> LocalSour
     return StudySource(plan, options.out, study, options.trials if plan.search else None, note, storage)
 
 
-def show_end(console: Console, plan: Plan, source: LocalSource | StudySource, out: Path) -> int:
+def show_end(console: Console, plan: Plan, source: Source, out: Path) -> int:
     """The table over seeds, what failed and why, and the exit code."""
     groups = group(plan, source.trials, source.outcomes)
     if plan.search:

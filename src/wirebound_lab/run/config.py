@@ -1,17 +1,17 @@
 """The settings of a run: those that every run has, those of its task and those of its method, each declared once.
 
-The command line, settings files, sweeps and the docs read the declarations. Defaults are the paper's (appendix A; the
-authors' code where the text is silent).
+The command line, settings files, sweeps and docs read the declarations. Defaults are the paper's, or its authors' code's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,6 @@ from wirebound.optim.named import OPTIMIZERS, SCHEDULES
 if TYPE_CHECKING:
     from wirebound_lab.tasks.task import Task
 
-ENGINES = ("auto", "fused", "module")
-ON_NAN = ("stop", "skip")
 PAPER_DECAY_EPOCHS = 350  # of the schedule "paper", which only some tasks have
 _LARGEST = 1 << 63  # of a whole number
 TASK, METHOD = "perceptron", "deep-r"  # where nothing else is said
@@ -44,9 +42,9 @@ RUN_SETTINGS = (
     Setting("eps", "float", 1e-8, "ε of adam, adamw and rmsprop", above=0),
     Setting("weight_decay", "float", 0.0, "ℓ2 penalty (decoupled for adamw)", least=0),
     Setting("seed", "int", 0, "decides connections, weights, noise and the order of the data", least=0),
-    Setting("engine", "str", "auto", "fused native steps, ordinary modules, or whichever applies", choices=ENGINES),
+    Setting("engine", "str", "auto", "fused native steps, ordinary modules, or whichever applies", choices=("auto", "fused", "module")),
     Setting("threads", "int | None", None, "threads of torch and of the kernels (default: torch's)", least=1),
-    Setting("on_nan", "str", "stop", "when a step is not finite: stop the run, or skip the step", choices=ON_NAN),
+    Setting("on_nan", "str", "stop", "when a step is not finite: stop the run, or skip the step", choices=("stop", "skip")),
     Setting("checkpoint_every", "int | None", None, "steps between checkpoints, at least", least=1),
     Setting("checkpoint_seconds", "float", 30.0, "seconds between checkpoints, at least; 0 for none by time", least=0),
     Setting("imports", "list[str]", [], "modules that register methods of your own (--import)"),
@@ -56,9 +54,27 @@ WHERE = ("data_path", "threads", "checkpoint_every", "checkpoint_seconds", "impo
 # What may differ between the sittings of a run: also what someone asks for to get past a failure.
 FREE = (*WHERE, "on_nan", "engine")
 
+# Named settings to start from. ``paper`` is the paper's; the others are ours, chosen on validation data:
+# ``wirebound_lab.paper`` holds the alternatives that were compared, results/mnist/choice what came out.
+_OURS = {"schedule": "cosine", "final_lr": 0.001, "init": "sparse-fan-in", "allocation": "erdos-renyi", "bias": True}
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "recommended": {**_OURS, "epochs": 30, "lr": 1.4, "batch_size": 20},
+    "thorough": {**_OURS, "epochs": 200, "lr": 2.0, "batch_size": 50},  # for who can wait
+}
+
 
 class ConfigError(ValueError):
     """A setting is wrong; the message says the rule, the name and the value."""
+
+
+@contextlib.contextmanager
+def as_config_error() -> Iterator[None]:
+    """What is wrong with a value, as a wrong setting."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def tasks() -> dict[str, type[Task]]:
@@ -69,28 +85,23 @@ def tasks() -> dict[str, type[Task]]:
 
 def settings_of(task: str, method: str) -> dict[str, Setting]:
     """The settings of a run of this task with this method, by name."""
-    kind, method_settings = tasks()[task], METHODS[method].settings
-    found = {setting.name: setting for setting in (*RUN_SETTINGS, *method_settings)}
-    of_methods = {setting.name for other in METHODS.values() for setting in other.settings}
+    kind, of_methods = tasks()[task], {setting.name for other in METHODS.values() for setting in other.settings}
+    found = {setting.name: setting for setting in (*RUN_SETTINGS, *METHODS[method].settings)}
     for setting in kind.settings:  # a task may declare one of a method otherwise; it then applies where the method has it
         if setting.name in found or setting.name not in of_methods:
             found[setting.name] = setting
-    found |= {name: found[name].with_default(value) for name, value in kind.defaults.items() if name in found}
-    return found
+    return found | {name: found[name].with_default(value) for name, value in kind.defaults.items() if name in found}
 
 
 def known_settings(task: str, method: str) -> dict[str, Setting]:
     """The same, and behind them the settings of all other methods, which are accepted and have no effect."""
-    others = {setting.name: setting for other in METHODS.values() for setting in other.settings}
     found = settings_of(task, method)
-    return {**found, **{name: setting for name, setting in others.items() if name not in found}}
+    others = {setting.name: setting for other in METHODS.values() for setting in other.settings if setting.name not in found}
+    return found | others
 
 
 class RunConfig:
-    """The settings of one run, as attributes.
-
-    What is not given has its default for this task and method. Values are taken as they are; ``make_config`` checks them.
-    """
+    """The settings of one run, as attributes, with defaults for its task and method; ``make_config`` also checks them."""
 
     if TYPE_CHECKING:
 
@@ -98,7 +109,7 @@ class RunConfig:
 
     def __init__(self, **given: Any) -> None:
         task, method = _chosen(given)
-        _require_known(given, known_settings(task, method))
+        require_known(given, known_settings(task, method))
         for name, setting in settings_of(task, method).items():
             setattr(self, name, given[name] if name in given else copy.copy(setting.default))
 
@@ -125,18 +136,16 @@ class RunConfig:
 
     def check(self) -> RunConfig:
         """Raise ``ConfigError`` at the first setting that breaks its rule."""
-        try:
+        with as_config_error():
             for name, setting in settings_of(self.task, self.method).items():
                 setting.check(getattr(self, name))
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
-        given = [name for name in METHODS[self.method].sized_by if getattr(self, name) is not None]
+        method = METHODS[self.method]
+        given = [name for name in method.sized_by if getattr(self, name) is not None]
         if self.sized and not given:
             raise ConfigError(f"method (={self.method!r}) needs connectivity or budget")
-        if {"connectivity", "budget"} <= set(given):
-            raise ConfigError(f"give connectivity (={self.connectivity}) or budget (={self.budget}), not both")
-        if "quality" in given and len(given) > 1:
-            raise ConfigError(f"give quality (={self.quality}), or connectivity or budget, not both")
+        instead = [f"{name} (={getattr(self, name)})" for name in given if name not in method.sized_beside]
+        if len(instead) > 1:
+            raise ConfigError(f"give {' or '.join(instead)}, not both")
         if self.schedule == "exponential" and self.final_lr == 0:
             raise ConfigError("final_lr (=0.0) must be > 0 for the exponential schedule")
         tasks()[self.task].check(self)
@@ -158,22 +167,18 @@ def read_settings(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"config file (={path}) cannot be read: {error}") from error
-    toml = path.suffix == ".toml"
+    if toml := path.suffix == ".toml":
+        if sys.version_info >= (3, 11):
+            import tomllib
+        else:
+            import tomli as tomllib
     try:
-        found = _toml(text) if toml else json.loads(text)
+        found = tomllib.loads(text) if toml else json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"config file (={path}) is not valid {'TOML' if toml else 'JSON'}: {error}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"config file (={path}) must hold one table of settings")
     return found
-
-
-def _toml(text: str) -> Any:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    return tomllib.loads(text)
 
 
 def import_modules(names: Sequence[str]) -> None:
@@ -200,14 +205,12 @@ def make_config(*sources: Mapping[str, Any]) -> RunConfig:
     """The settings of a run from several places, later ones first in rank; names, types and rules are checked."""
     merged = merge(*sources)
     known = known_settings(*_chosen(merged))
-    _require_known(merged, known)
+    require_known(merged, known)
     typed = {name: typed_value(known[name], value) for name, value in merged.items()}
     config = RunConfig(**typed).check()
-    for name in typed.keys() - config.as_dict().keys():  # of other methods
-        try:
+    with as_config_error():
+        for name in typed.keys() - config.as_dict().keys():  # of other methods
             known[name].check(typed[name])
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
     return config
 
 
@@ -221,7 +224,7 @@ def _chosen(given: Mapping[str, Any]) -> tuple[str, str]:
     return task, method
 
 
-def _require_known(given: Mapping[str, Any], known: Mapping[str, Setting]) -> None:
+def require_known(given: Mapping[str, Any], known: Mapping[str, Setting]) -> None:
     for name in given:
         if name not in known:
             raise ConfigError(f"unknown setting {name!r}; known are {', '.join(known)}")
@@ -236,10 +239,8 @@ def typed_value(setting: Setting, value: Any) -> Any:
     if any(isinstance(n, int) and not -_LARGEST <= n < _LARGEST for n in each):
         raise ConfigError(f"{setting.name} must be a number in [-2^63, 2^63)")
     element = {"list[int]": int, "list[str]": str, "int": int, "str": str, "bool": bool, "float": float}[wanted]
-    fits = isinstance(value, list) == wanted.startswith("list") and all(
-        type(one) is element or (element is float and type(one) is int) for one in each
-    )
-    if not fits:
+    fits = all(type(one) is element or (element is float and type(one) is int) for one in each)
+    if not fits or isinstance(value, list) != wanted.startswith("list"):
         raise ConfigError(f"{setting.name} (={_shown(value)}) must be {wanted}")
     return float(value) if wanted == "float" else value
 

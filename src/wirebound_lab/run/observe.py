@@ -1,14 +1,8 @@
-"""What a wiring looks like at the end of an epoch: where its connections are, and how old they are.
+"""What a wiring looks like at the end of an epoch: where its connections are, and how old they are, in whole epochs.
 
-Everything is found from the positions of the connections, once an epoch, so a step costs nothing. What is recorded is
-small: counts of rows and columns, pooled where there are many, and a histogram of ages.
-
-Ages are whole epochs. A connection is as old as the number of epochs since it was first there at the end of one and at
-the end of every one after it; before the first step all are of epoch 0. One that died and came back between two ends
-of epochs is taken for one that stayed.
+A connection is as old as the number of epochs since it was first there at the end of one and at the end of every one
+after it; before the first step all are of epoch 0. One that died and came back in between is taken for one that stayed.
 """
-
-from __future__ import annotations
 
 import itertools
 from typing import Any
@@ -26,13 +20,8 @@ _FINE = 16  # ages below this have a bin each; above, eight bins for each doubli
 
 
 def pool(counts: Tensor) -> tuple[list[int], int]:
-    """Counts added up in groups of neighbours, as small as makes at most ``BINS`` of them; the size of a group.
-
-    The last group may be smaller.
-    """
+    """Counts added up in groups of neighbours, as small as makes at most ``BINS`` of them, and the size of a group."""
     size = max(1, -(-counts.numel() // BINS))
-    if size == 1:
-        return counts.tolist(), 1
     padded = torch.nn.functional.pad(counts, (0, -counts.numel() % size))
     return padded.view(-1, size).sum(1).tolist(), size
 
@@ -59,38 +48,31 @@ class Observer:
         positions = self.method.layer_positions()
         if positions is None:
             return None
-        self.births = self._births(positions, epoch)
-        self.positions = positions
+        self.births, self.positions = self._births(positions, epoch), positions
         layers, inputs = [], None
         for shape, places in zip(self.method.shapes, positions, strict=True):
             columns = torch.bincount(places // shape.n_out, minlength=shape.n_in)
             inputs = columns.tolist() if inputs is None else inputs
-            layers.append({"name": shape.name, **_marginals(shape, places, columns)})
+            rows, row_group = pool(torch.bincount(places % shape.n_out, minlength=shape.n_out))
+            pooled, column_group = pool(columns)
+            counted = {"rows": rows, "row_group": row_group, "columns": pooled, "column_group": column_group}
+            layers.append({"name": shape.name, "shape": [shape.n_out, shape.n_in], **counted})
         return {"inputs": inputs or [], "layers": layers, "ages": self._ages(epoch)}
 
     def _births(self, positions: list[Tensor], epoch: int) -> list[Tensor]:
-        if not self.positions:
-            return [torch.full(places.shape, epoch, dtype=torch.int32) for places in positions]
-        births = []
-        for now, before, born in zip(positions, self.positions, self.births, strict=True):
-            fresh = torch.full(now.shape, epoch, dtype=torch.int32)
+        births = [torch.full(places.shape, epoch, dtype=torch.int32) for places in positions]
+        for number, (before, born) in enumerate(zip(self.positions, self.births, strict=True)):
             if before.numel():
-                at = torch.searchsorted(before, now).clamp_(max=before.numel() - 1)
-                fresh = torch.where(before[at] == now, born[at], fresh)
-            births.append(fresh)
+                at = torch.searchsorted(before, positions[number]).clamp_(max=before.numel() - 1)
+                births[number] = torch.where(before[at] == positions[number], born[at], births[number])
         return births
 
     def _ages(self, epoch: int) -> dict[str, Any]:
         edges = age_bins(epoch)
         starts = torch.tensor(edges, dtype=torch.int32)
-        counts = []
-        for born in self.births:
-            bins = torch.bucketize(epoch - born, starts, right=True) - 1
-            counts.append(torch.bincount(bins, minlength=len(edges)).tolist())
-        first = [int((born == 0).sum()) for born in self.births]
-        return {"from": edges, "layers": counts, "since_start": first}
-
-    # State
+        bins = [torch.bucketize(epoch - born, starts, right=True) - 1 for born in self.births]
+        counts = [torch.bincount(found, minlength=len(edges)).tolist() for found in bins]
+        return {"from": edges, "layers": counts, "since_start": [int((born == 0).sum()) for born in self.births]}
 
     def entries(self) -> list[Entry]:
         """What it holds between two looks, for the ledger of a run."""
@@ -112,13 +94,6 @@ class Observer:
         if not all(_fits(*given, epoch) for given in itertools.zip_longest(shapes, positions, births)):
             raise CheckpointError("what was seen of the wiring must be sorted positions and an epoch for each")
         self.positions, self.births = positions, births
-
-
-def _marginals(shape: LayerShape, places: Tensor, columns: Tensor) -> dict[str, Any]:
-    rows, row_group = pool(torch.bincount(places % shape.n_out, minlength=shape.n_out))
-    pooled, column_group = pool(columns)
-    found = {"shape": [shape.n_out, shape.n_in], "rows": rows, "row_group": row_group}
-    return {**found, "columns": pooled, "column_group": column_group}
 
 
 def _fits(shape: LayerShape | None, places: Any, born: Any, epoch: int) -> bool:

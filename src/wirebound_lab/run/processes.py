@@ -1,7 +1,6 @@
-"""Other processes on this machine: started, watched, interrupted and ended in one way.
+"""Processes on this machine: Ctrl-C and SIGTERM in this one, and others that are started, watched and ended in one way.
 
-A ``Child`` is a function in a process of its own. ``run_pool`` runs independent ones some at a time, for sweeps and
-figures; ``launch.py`` has those that train together.
+``run_pool`` runs independent ones, for sweeps and figures; ``distributed.py`` has those that train together.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from collections.abc import Callable, Sequence
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
-
-from wirebound_lab.run.interrupt import Interrupted
 
 # What the server of the children imports for all of them; torch's optimisers and DDP want the second, which is large.
 PRELOAD = ["wirebound_lab.run.loop", "torch._dynamo"]
@@ -36,55 +34,84 @@ Work = Callable[..., int]
 Key = TypeVar("Key")
 
 
+class Interrupted(KeyboardInterrupt):
+    """The run was asked to stop, and stopped with a checkpoint; the message says how to go on."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code  # of the process: 128 + the number of the signal
+
+    def __reduce__(self) -> tuple[type[Interrupted], tuple[str, int]]:
+        return Interrupted, (str(self), self.code)
+
+
+class StopRequest:
+    """While this is open, a first signal is noted; a second one interrupts at once, as it always did."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __call__(self) -> bool:
+        return self.signal is not None
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.getsignal(number)
+                if before is not signal.SIG_IGN:  # who asked not to be disturbed is not
+                    self._before[number] = before
+                    signal.signal(number, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None:
+            raise Interrupted("interrupted twice: the last checkpoint counts", 128 + number)
+        self.signal = number
+
+    def __exit__(self, *error: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+
 class Child:
     """A function of a module in a process of its own; its exit code is what the function returns.
 
-    A terminal's Ctrl-C does not reach it, ``tell`` does. It ends with this process, however that ends.
-
-    Args:
-        work: the function.
-        arguments: what it is called with.
-        folder: where the child leaves notes; it must exist as long as the child runs.
-        name: of its notes.
-        hears: whether it is interrupted by SIGINT.
-        quiet: what it prints goes to a file, see ``said``.
+    A terminal's Ctrl-C does not reach it, ``tell`` does, where it ``hears`` SIGINT. It ends with this process, however
+    that ends. It leaves notes in ``folder``, which must exist as long as it runs; if ``quiet``, also what it prints.
     """
 
     def __init__(
         self, work: Work, arguments: tuple[Any, ...], folder: Path, name: str, *, hears: bool = True, quiet: bool = False
     ) -> None:
-        self._notes = folder / name
-        given = (work, arguments, str(self._notes), hears, quiet)
-        self._process = _context().Process(target=_child, args=given, name=name)
+        self._notes = str(folder / name)
+        self._process = _context().Process(target=_child, args=(work, arguments, self._notes, hears, quiet), name=name)
         self._process.start()
         self.sentinel: int = self._process.sentinel
 
     @property
     def code(self) -> int | None:
         """Its exit code, minus the signal that ended it, or None while it runs."""
-        found: int | None = self._process.exitcode
-        return found
+        return self._process.exitcode
 
     @property
     def error(self) -> BaseException | None:
         """What ended it, if an error did."""
-        path = self._notes.with_name(self._notes.name + ".error")
-        found: BaseException | None = pickle.loads(path.read_bytes()) if path.exists() else None
-        return found
+        path = Path(f"{self._notes}.error")
+        return pickle.loads(path.read_bytes()) if path.exists() else None
 
     @property
     def said(self) -> str:
         """What a quiet child has printed."""
-        path = self._notes.with_name(self._notes.name + ".txt")
+        path = Path(f"{self._notes}.txt")
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     @property
     def listens(self) -> bool:
         """Whether it has come so far that a signal is not lost."""
-        return self._notes.with_name(self._notes.name + ".listens").exists()
+        return Path(f"{self._notes}.listens").exists()
 
     def tell(self, number: int) -> None:
-        """Send a signal."""
         with contextlib.suppress(ProcessLookupError):
             if self._process.pid is not None and self.code is None:
                 os.kill(self._process.pid, number)
@@ -106,14 +133,11 @@ def in_words(code: int) -> str:
 def keep_freed_memory() -> bool:
     """Tell glibc's allocator to give nothing back to the system; whether it listened.
 
-    Every step of a convolutional or recurrent network makes and frees arrays of megabytes. Given back to the system
-    and asked for again, each of their pages costs a fault: a third of the time and more in a virtual machine.
+    Arrays of megabytes that every step frees and asks for again cost page faults: a third of the time and more.
     """
-    if not sys.platform.startswith("linux"):
-        return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library
+    except (OSError, AttributeError, TypeError):  # another C library, or another system
         return False
     return bool(mallopt(_MMAP_MAX, 0) and mallopt(_TRIM_THRESHOLD, (1 << 31) - 1))
 
@@ -134,9 +158,6 @@ def _context() -> Any:
     return context
 
 
-# In a child
-
-
 def _child(work: Work, arguments: tuple[Any, ...], notes: str, hears: bool, quiet: bool) -> None:
     if not os.path.isdir(os.path.dirname(notes)):
         os._exit(_INTERRUPTED)  # the parent was interrupted while this child was being started
@@ -154,8 +175,9 @@ def _child(work: Work, arguments: tuple[Any, ...], notes: str, hears: bool, quie
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("WIREBOUND_DEBUG"):
             traceback.print_exc()
-        interrupted = error.code if isinstance(error, Interrupted) else _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 0
-        code = interrupted or (2 if isinstance(error, ValueError) else 1)
+        code = 2 if isinstance(error, ValueError) else 1
+        if isinstance(error, KeyboardInterrupt):
+            code = getattr(error, "code", _INTERRUPTED)
         Path(notes + ".error").write_bytes(_pickled(error))
     sys.stdout.flush()
     sys.stderr.flush()
@@ -181,19 +203,11 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-# Independent jobs
-
-
 def run_pool(
-    take: Callable[[], tuple[Key, Child] | None],
-    jobs: int,
-    ended: Callable[[Key, Child], None],
+    take: Callable[[], tuple[Key, Child] | None], jobs: int, ended: Callable[[Key, Child], None],
     tick: Callable[[Sequence[Key]], None] = lambda running: None,
-) -> None:
-    """Run what ``take`` gives, ``jobs`` at a time, until it has nothing more and all have ended.
-
-    After Ctrl-C no more are started, those that run are interrupted, and all have ended before it is passed on.
-    """
+) -> None:  # fmt: skip
+    """Run what ``take`` gives, ``jobs`` at a time, until it has nothing more; after Ctrl-C all are interrupted first."""
     running: list[tuple[Key, Child]] = []
     try:
         while True:

@@ -1,10 +1,6 @@
 """Refining the first allocation by what training made of it, as the paper suggests (appendix A, "Initialization of
 connectivity matrices"): look at the connectivity of each layer after convergence, and start from there.
-
-It can say something only about a global budget, in which connections move between layers.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import json
@@ -13,17 +9,14 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from wirebound.methods import METHODS
 from wirebound.wiring.budget import apportion
-from wirebound_lab.run.config import RunConfig, make_config, read_settings
+from wirebound_lab.run.config import make_config, read_settings
 from wirebound_lab.run.loop import train
-from wirebound_lab.run.record import RunFolderError
-from wirebound_lab.run.run_files import read_layer_counts, read_summary
+from wirebound_lab.run.record import RunFolderError, read_layer_counts, read_summary
 from wirebound_lab.tables import deviation, markdown_table, plus_minus
 
-# Methods that start with some connections of each layer and end with others.
-MOVING = ("deep-r", "soft-deep-r", "constant-rate", "set", "rigl")
 _NEEDED = ("layers", "budget", "test_accuracy")  # of a run's summary
 LAST = 0.25  # share of a run's epochs over which connections are averaged
 
@@ -60,8 +53,7 @@ def converged(folder: Path, last: float = LAST) -> list[float]:
 
 
 def refined_counts(final: Sequence[Sequence[float]], possible: Sequence[int], budget: int | None) -> list[int]:
-    """The next allocation: what several runs ended with, on average, as whole numbers that add up to the budget; where
-    a method promises none, to as many connections as they ended with."""
+    """The next allocation: what several runs ended with on average, adding up to the budget, or without one to their total."""
     means = [statistics.mean(layer) for layer in zip(*final, strict=True)]
     total = max(1, round(sum(means))) if budget is None else budget
     return apportion(means, possible, total)
@@ -71,11 +63,9 @@ def refine(
     run: Path, out: Path, *, rounds: int, seeds: Sequence[int], last: float = LAST,
     listener: Callable[[int, Round], None] = lambda number, one: None,
 ) -> list[Round]:  # fmt: skip
-    """Train with the allocation of ``run``, then ``rounds`` times with the one that the round before converged to.
+    """Train with the allocation of ``run`` for all seeds, then ``rounds`` times with what the round before converged to.
 
-    Round 0 has the settings of ``run`` for all seeds (``run`` itself is the one of its seed), so that rounds are compared
-    on the same seeds. Run folders are ``out/round-R-sSEED``; ``out/refined.json`` is a config file for ``wirebound
-    train`` with the last allocation.
+    Run folders are ``out/round-R-sSEED``; ``out/refined.json`` is a config file with the last allocation.
     """
     if rounds < 1:
         raise ValueError(f"rounds (={rounds}) must be >= 1")
@@ -89,8 +79,9 @@ def refine(
     own = config.seed
     if config.scope != "global":
         raise ValueError(f"scope (={config.scope!r}) of {run} must be 'global': elsewhere layers keep their counts")
-    if config.method not in MOVING:
-        raise ValueError(f"method (={config.method!r}) of {run} must be one that moves connections: {', '.join(MOVING)}")
+    if not METHODS[config.method].rewires:
+        rewiring = ", ".join(name for name, kind in METHODS.items() if kind.rewires)
+        raise ValueError(f"method (={config.method!r}) of {run} must be one that moves connections: {rewiring}")
     found: list[Round] = []
     for number in range(rounds + 1):
         summaries, final = [], []
@@ -111,21 +102,16 @@ def refine(
         if number < rounds:
             allocation = ",".join(map(str, counts))
             config = config.replace(allocation=allocation, budget=sum(counts), connectivity=None).check()
-    settings = {**config.as_dict(), "seed": seeds[0]}
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "refined.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-    (out / "rounds.json").write_text(json.dumps(as_record(found, seeds, config), indent=1) + "\n", encoding="utf-8")
-    return found
-
-
-def as_record(rounds: Sequence[Round], seeds: Sequence[int], config: RunConfig) -> dict[str, Any]:
-    """All rounds, as JSON."""
-    return {
+    record = {
         "evaluated_on": "validation" if config.validation else "test",
         "seeds": list(seeds),
-        "rounds": [{**dataclasses.asdict(one), "mean": one.mean, "spread": one.spread} for one in rounds],
+        "rounds": [{**dataclasses.asdict(one), "mean": one.mean, "spread": one.spread} for one in found],
         "settings": config.as_dict(),
     }
+    out.mkdir(parents=True, exist_ok=True)
+    for name, content in (("refined.json", {**config.as_dict(), "seed": seeds[0]}), ("rounds.json", record)):
+        (out / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return found
 
 
 def markdown(rounds: Sequence[Round], seeds: Sequence[int]) -> str:

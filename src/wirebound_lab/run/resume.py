@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,25 +17,19 @@ from wirebound.engine.window import Tally
 from wirebound.methods import Method
 from wirebound_lab.run.config import FREE, ConfigError, RunConfig, make_config, read_settings
 from wirebound_lab.run.observe import Observer
-from wirebound_lab.run.record import RunFolder, RunFolderError
-from wirebound_lab.run.run_files import is_number, read_summary
+from wirebound_lab.run.record import RunFolder, RunFolderError, is_number, read_summary
 
 if TYPE_CHECKING:
     from wirebound_lab.tasks.task import Task
 
 # What is shown of a run at its end.
-SHOWN = (
-    *("evaluated_on", "test_accuracy", "connectivity", "budget", "possible", "min_active", "max_active"),
-    *("ledger", "steps", "seconds", "training_seconds", "path"),
-)
+_COUNTS = ("connectivity", "budget", "possible", "min_active", "max_active", "ledger", "steps")
+SHOWN = ("evaluated_on", "test_accuracy", *_COUNTS, "seconds", "training_seconds", "path")
 
 
 @dataclass
 class RunState:
-    """Where a run stands: what the loop and the summary remember beside model, optimiser and method.
-
-    The position in the data is (epoch, taken): the order of an epoch follows from seed and epoch.
-    """
+    """Where a run stands: what the loop and the summary remember beside model, optimiser and method."""
 
     initial: list[int]  # connections of each layer before the first step
     epoch: int = 1  # the epoch that is running, from 1
@@ -54,6 +48,14 @@ class RunState:
 
     def __post_init__(self) -> None:
         self.layer_active = self.layer_active or list(self.initial)
+
+
+_FITS: dict[type, tuple[Callable[[Any], bool], str]] = {  # of a field's type: whether a value is right, and the rule in words
+    dict: (lambda found: all(map(is_number, found.values())), "finite numbers by name"),
+    list: (lambda found: all(type(n) is int and n >= 0 for n in found), "counts"),
+    int: (lambda found: 0 <= found < 1 << 62, "a count"),
+    float: (math.isfinite, "a finite number"),
+}
 
 
 def read_state(stored: Any, layers: int, epochs: int, per_epoch: int) -> RunState:
@@ -78,22 +80,10 @@ def _filled(target: Any, stored: Any, name: str) -> Any:
         mine, value = getattr(target, key), stored[key]
         if isinstance(mine, Tally):
             value = _filled(Tally(), value, key)
-        elif isinstance(mine, dict):
-            if not isinstance(value, dict) or not all(map(is_number, value.values())):
-                raise CheckpointError(f"{name}/{key} must be finite numbers by name")
-        elif isinstance(mine, list):
-            if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
-                raise CheckpointError(f"{name}/{key} must be counts")
-        elif isinstance(mine, int):
-            if type(value) is not int or not 0 <= value < 1 << 62:
-                raise CheckpointError(f"{name}/{key} must be a count")
-        elif type(value) is not float or not math.isfinite(value):
-            raise CheckpointError(f"{name}/{key} must be a finite number")
+        elif type(value) is not type(mine) or not _FITS[type(mine)][0](value):
+            raise CheckpointError(f"{name}/{key} must be {_FITS[type(mine)][1]}")
         setattr(target, key, value)
     return target
-
-
-# Settings
 
 
 def stored_settings(out: Path) -> dict[str, Any] | None:
@@ -104,37 +94,29 @@ def stored_settings(out: Path) -> dict[str, Any] | None:
     return None
 
 
-def settings_to_resume(out: Path, given: Mapping[str, Any]) -> RunConfig | None:
-    """The settings of the run in ``out``, with those given now where they may differ; None if there is no run."""
-    stored = stored_settings(out)
-    if stored is None:
-        return None
+def settings_to_resume(out: Path, stored: Mapping[str, Any], given: Mapping[str, Any]) -> RunConfig:
+    """The ``stored`` settings of the run in ``out``, with those given now where they may differ."""
     mine = make_config(stored).as_dict()
     for name, value in given.items():
         if name not in FREE and mine.get(name) != value:
-            raise ConfigError(
-                f"{name} (={value!r}) must be that of the run in {out} (={mine.get(name)!r}) to resume it: "
-                "omit it, or give the new run another name"
-            )
+            said = f"{name} (={value!r}) must be that of the run in {out} (={mine.get(name)!r}) to resume it"
+            raise ConfigError(f"{said}: omit it, or give the new run another name")
     return make_config(mine, {name: value for name, value in given.items() if name in FREE})
 
 
 def check_same_run(config: RunConfig, out: Path) -> None:
     """Raise unless the run in ``out``, if there is one, has these settings."""
-    settings_to_resume(out, config.as_dict())
-
-
-# Checkpoints
+    stored = stored_settings(out)
+    if stored is not None:
+        settings_to_resume(out, stored, config.as_dict())
 
 
 def path_to_go_on(folder: RunFolder | None, config: RunConfig) -> RunConfig:
-    """The settings with the path of the checkpoint, where they leave the path open and any process can take it: a run of
-    several processes, or one without kernels, resumes on the module path, not with other rounding."""
+    """The settings, with the module path where they leave it open and the checkpoint was written on it: no other rounding."""
     if folder is None or config.engine != "auto" or not os.path.exists(folder.checkpoint):
         return config
     extra = load(folder.checkpoint).extra
-    written_on_modules = isinstance(extra, dict) and extra.get("engine") == "module"
-    return config.replace(engine="module") if written_on_modules else config
+    return config.replace(engine="module") if isinstance(extra, dict) and extra.get("engine") == "module" else config
 
 
 def load_checkpoint(
@@ -150,10 +132,8 @@ def load_checkpoint(
         raise CheckpointError(f"{folder.checkpoint} is of a run with other settings than those in config.json")
     if extra["engine"] != engine and config.engine == "auto":
         here = "fused" if engine == "fused" else "module"
-        raise RunFolderError(
-            f"{folder.checkpoint} was written on the {str(extra['engine'])[:20]} path, here the run would resume on the "
-            f"{engine} path and round otherwise: pass --engine {here} to accept that"
-        )
+        said = f"was written on the {str(extra['engine'])[:20]} path, here the run would resume on the {engine} path"
+        raise RunFolderError(f"{folder.checkpoint} {said} and round otherwise: pass --engine {here} to accept that")
     state = read_state(extra["run"], len(method.shapes), config.epochs, task.per_epoch)
     if (state.epoch - 1) * task.per_epoch + state.taken != method.steps:
         raise CheckpointError(f"{folder.checkpoint} must stand at step {method.steps} of the run")

@@ -1,9 +1,4 @@
-"""The loop itself: epochs of steps, windows that are recorded, checkpoints from which it resumes.
-
-The lines of a training step are in ``wirebound/engine/modules.py``, ``ModuleEngine``.
-"""
-
-from __future__ import annotations
+"""The loop itself: epochs of steps (of ``wirebound/engine``), windows that are recorded, checkpoints from which it resumes."""
 
 import math
 import time
@@ -12,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from wirebound.checkpoint import CheckpointError, save
-from wirebound.engine.diagnose import broken_parameter
-from wirebound.engine.modules import DivergedError, Engine
+from wirebound.engine.modules import DivergedError, Engine, broken_parameter
 from wirebound.engine.window import StepWindow, Tally
 from wirebound.nn.sparse_layer import wirings
 from wirebound.wiring import WiringError
-from wirebound_lab.run.interrupt import Interrupted, StopRequest
 from wirebound_lab.run.observe import Observer
+from wirebound_lab.run.processes import Interrupted, StopRequest
 from wirebound_lab.run.record import RunFolder
 from wirebound_lab.run.resume import RunState, checkpoint_extra
 from wirebound_lab.tasks.task import Task
@@ -26,7 +20,7 @@ from wirebound_lab.tasks.task import Task
 
 @dataclass(frozen=True)
 class RunProgress:
-    """What a progress display is told after each window and each epoch."""
+    """What a progress display is told after each window and each epoch: where the run stands, of how much."""
 
     step: int
     steps: int
@@ -119,14 +113,11 @@ class TrainingRun:
         self._tell(part.loss, None)
 
     def _deaths(self) -> list[int] | None:
-        """Of each layer in the window that ends here: who was born and is not there any more, and who else is gone.
-        None where a method does not count those that are born."""
+        """Of each layer, those that are gone since the last window; None where a method does not count newborns."""
         before, now = self.state.layer_active, self.method.layer_active()
         self.state.layer_active = now
-        if not self.method.counts_newborns:
-            return None
-        born = self.state.window.newborns
-        return [new - (b - a) for new, a, b in zip(born, before, now, strict=True)]
+        counts = zip(self.state.window.newborns, before, now, strict=True)
+        return [new - (b - a) for new, a, b in counts] if self.method.counts_newborns else None
 
     def _look(self) -> None:
         self.task.look(self.state.epoch, self.state.taken, self.state.figures, self._metric)
@@ -139,22 +130,12 @@ class TrainingRun:
         measured = self.task.measure(state.epoch, state.figures, self._metric)
         loss = measured.get("test_loss")
         if loss is not None and not math.isfinite(loss):
-            raise DivergedError(
-                f"the test loss (={loss}) after epoch {state.epoch} must be a finite number; try a lower learning rate (now {lr:g})"
-            )
+            said = f"the test loss (={loss}) after epoch {state.epoch} must be a finite number"
+            raise DivergedError(f"{said}; try a lower learning rate (now {lr:g})")
         step, active = state.epoch * self.task.per_epoch, self.method.layer_active()
-        self._metric(
-            "epoch",
-            epoch=state.epoch,
-            step=step,
-            train_loss=state.whole.mean_loss,
-            **measured,
-            lr=lr,
-            active=sum(active),
-            rewired=sum(state.whole.newborns),
-            layer_active=active,
-            seconds=self.measure(),
-        )
+        told = {"epoch": state.epoch, "step": step, "train_loss": state.whole.mean_loss, **measured, "lr": lr}
+        counts = {"active": sum(active), "rewired": sum(state.whole.newborns), "layer_active": active}
+        self._metric("epoch", **told, **counts, seconds=self.measure())
         self._record_wiring(state.epoch, step)
         self._tell(state.whole.mean_loss or 0.0, state.figures.get("test_accuracy"))
         state.epoch, state.taken, state.whole = state.epoch + 1, 0, Tally()
@@ -165,25 +146,20 @@ class TrainingRun:
         self.state.seconds, self._clock = self.state.seconds + now - self._clock, now
         return self.state.seconds
 
-    # Checkpoints
-
     def _keep(self, stop: StopRequest) -> None:
         """Write a checkpoint if one is due, or if the run was asked to stop; then it stops."""
         if self.folder is None:
             return
-        config, now, step = self.config, time.perf_counter(), self.method.steps
-        every = config.checkpoint_every
+        config, step, every = self.config, self.method.steps, self.config.checkpoint_every
         due = every is not None and step // every > self._kept_step // every
         stopping = stop() and self.state.epoch <= config.epochs  # a run at its end is better finished
-        if stopping or due or (0 < config.checkpoint_seconds <= now - self._kept_at):
+        if stopping or due or (0 < config.checkpoint_seconds <= time.perf_counter() - self._kept_at):
             self.write_checkpoint()
             self._kept_at, self._kept_step = time.perf_counter(), step
         if stopping:
             assert stop.signal is not None
-            raise Interrupted(
-                f"interrupted after step {step} of {self.task.steps}; go on with --resume --out {self.folder.path}",
-                128 + stop.signal,
-            )
+            said = f"interrupted after step {step} of {self.task.steps}; go on with --resume --out {self.folder.path}"
+            raise Interrupted(said, 128 + stop.signal)
 
     def write_checkpoint(self) -> None:
         assert self.folder is not None
@@ -210,8 +186,6 @@ class TrainingRun:
             except (DivergedError, CheckpointError, WiringError, OSError):
                 return ""
         return f"; the last good checkpoint is kept in {self.folder.partial}" if self.folder.checkpoint.exists() else ""
-
-    # What others are told
 
     def _metric(self, kind: str, **values: object) -> None:
         if self.folder is not None:

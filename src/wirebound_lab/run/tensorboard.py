@@ -1,34 +1,29 @@
-"""The records of a run as TensorBoard scalars, while it trains.
+"""The records of a run (``metrics.jsonl``) as TensorBoard scalars, while it trains.
 
-Nothing is measured for it: it gets what goes into ``metrics.jsonl``, once a window and once an epoch. A run that is
-resumed writes on in the same folder, and hides what it had written after its checkpoint.
+A run that is resumed writes on in the same folder, and hides what it had written after its checkpoint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from wirebound_lab.run.config import ConfigError
 
 
 class TensorBoard:
-    """A recorder for ``wirebound_lab.run.train``; use it as a context manager.
+    """A recorder for ``wirebound_lab.run.train``, and a context manager.
 
-    Args:
-        folder: where the event files of this run go; ``tensorboard --logdir`` takes it, or a folder above it that
-            holds several.
-        part: what accuracies are measured on, "test" or "validation".
+    Event files go into ``folder``; ``part`` is what accuracies are measured on, "test" or "validation".
     """
 
     def __init__(self, folder: Path, part: str = "test") -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            needs = f"needs the package tensorboard: pip install 'wirebound[tensorboard]' ({error})"
-            raise ConfigError(f"tensorboard (={folder}) {needs}") from error
+            needs = "needs the package tensorboard: pip install 'wirebound[tensorboard]'"
+            raise ConfigError(f"tensorboard (={folder}) {needs} ({error})") from error
         self.folder, self.part, self._make = folder, part, SummaryWriter
         self._writer: Any = None
         folder.mkdir(parents=True, exist_ok=True)  # a place that cannot be written is found before the first step
@@ -36,12 +31,11 @@ class TensorBoard:
     def __enter__(self) -> TensorBoard:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._writer is not None:
             self._writer.close()
 
     def __call__(self, kind: str, values: Mapping[str, Any]) -> None:
-        """One record of the run."""
         if self._writer is None:
             # What an earlier sitting wrote from here on is written again.
             self._writer = self._make(str(self.folder), purge_step=values.get("step_from", values.get("step", 0)))

@@ -7,7 +7,6 @@ import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from wirebound_lab.run.config import ConfigError, make_config
 from wirebound_lab.run.processes import Child, Work, in_words, run_pool
@@ -15,27 +14,13 @@ from wirebound_lab.run.record import RunFolderError
 from wirebound_lab.run.resume import stored_settings
 from wirebound_lab.sweep.outcome import FAILED, INTERRUPTED, Outcome, finished_runs, read_outcome
 from wirebound_lab.sweep.plan import Plan, Trial, key_of
+from wirebound_lab.sweep.study import StudySource
 
 _INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
 
 
-class Source(Protocol):
-    """Where trials come from and where their outcomes go."""
-
-    def take(self) -> Trial | None:
-        """The next trial for this machine, or None if there is none now."""
-
-    def done(self, trial: Trial, outcome: Outcome) -> None: ...
-
-    def alive(self) -> None:
-        """Called now and then while trials run."""
-
-
 class LocalSource:
-    """Gives out the trials of a plan that have no finished run folder in ``out``.
-
-    ``outcomes`` goes by the key of a trial, and ``noted`` is called after each change of it.
-    """
+    """Gives out the trials of a plan that have no finished run folder in ``out``; ``outcomes`` go by the key of a trial."""
 
     def __init__(self, plan: Plan, out: Path, noted: Callable[[LocalSource], None]) -> None:
         self.trials, self._noted = plan.trials(), noted
@@ -55,11 +40,11 @@ class LocalSource:
         pass
 
 
-def drive(source: Source, out: Path, jobs: int, listener: Callable[[list[str]], None], work: Work) -> None:
-    """Run what ``source`` gives, ``jobs`` at a time, until it has nothing more and all have ended.
+Source = LocalSource | StudySource  # where trials come from and where their outcomes go
 
-    ``work`` is ``wirebound train`` as a function of its arguments, with the exit code as its result.
-    """
+
+def drive(source: Source, out: Path, jobs: int, listener: Callable[[list[str]], None], work: Work) -> None:
+    """Run what ``source`` gives, ``jobs`` at a time; ``work`` is ``wirebound train`` as a function of its arguments."""
     with tempfile.TemporaryDirectory(prefix="wirebound-sweep-") as scratch:
 
         def take() -> tuple[tuple[Trial, Path], Child] | None:

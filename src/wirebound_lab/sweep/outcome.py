@@ -1,7 +1,5 @@
 """How trials ended: read from run folders, summed up over seeds, and written to ``sweep.json``."""
 
-from __future__ import annotations
-
 import json
 import os
 import statistics
@@ -11,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wirebound_lab.run.config import ConfigError, RunConfig, make_config, read_settings
-from wirebound_lab.run.record import RunFolderError
-from wirebound_lab.run.run_files import read_summary
+from wirebound_lab.run.record import RunFolderError, read_summary
 from wirebound_lab.sweep.plan import Plan, Trial, identity, key_of
 from wirebound_lab.tables import deviation
 

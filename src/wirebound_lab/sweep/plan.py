@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,74 @@ from typing import Any
 from wirebound.methods import METHODS, Setting
 from wirebound_lab.run import config as runs
 from wirebound_lab.run.config import METHOD, ConfigError, RunConfig, make_config
-from wirebound_lab.sweep.values import Range, read_range, show
 
 _LONGEST_NAME = 120
 _TWINS = {"connectivity": "budget", "budget": "connectivity"}
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``, both included; drawn evenly, or evenly in their logarithm."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def check(self, name: str) -> Range:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ConfigError(f"range of {name} (={self.low}:{self.high}) must be finite and rise")
+        if self.log and self.low <= 0:
+            raise ConfigError(f"range of {name} (={self.low}:{self.high}:log) must start above 0 to be logarithmic")
+        return self
+
+
+def parse_values(text: str) -> tuple[str, list[Any]]:
+    """``name=a,b,...``: numbers, true, false, null, [lists] and words."""
+    name, _, values = text.partition("=")
+    if not name or not values:
+        raise ConfigError(f"set (={text!r}) must be NAME=VALUE[,VALUE...]")
+    parts = re.findall(r"(?:\[[^\]]*\]|[^,])+|(?<=,)(?=,|$)", values)  # at the commas that are not inside brackets
+    return name.replace("-", "_"), [_parse(part) for part in parts]
+
+
+def parse_range(text: str) -> tuple[str, Range]:
+    """``name=low:high`` or ``name=low:high:log``."""
+    name, _, bounds = text.partition("=")
+    parts = bounds.split(":")
+    try:
+        low, high = float(parts[0]), float(parts[1])
+        if not name or len(parts) > 3 or parts[2:] not in ([], ["log"]):
+            raise ValueError
+    except (ValueError, IndexError) as error:
+        raise ConfigError(f"range (={text!r}) must be NAME=LOW:HIGH or NAME=LOW:HIGH:log") from error
+    name = name.replace("-", "_")
+    return name, Range(low, high, len(parts) == 3).check(name)
+
+
+def read_range(name: str, found: Any) -> Range:
+    """A range from a file: a table with low, high and, if so, log = true."""
+    if not isinstance(found, Mapping) or not {"low", "high"} <= set(found) <= {"low", "high", "log"}:
+        raise ConfigError(f"search.{name} (={found!r}) must be a table of low, high and, if so, log")
+    low, high, log = found["low"], found["high"], found.get("log", False)
+    if any(isinstance(v, bool) or not isinstance(v, int | float) for v in (low, high)) or not isinstance(log, bool):
+        raise ConfigError(f"search.{name} (={found!r}) must have numbers low and high, and log true or false")
+    return Range(float(low), float(high), log).check(name)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.strip()
+
+
+def show(value: Any) -> str:
+    """A value as it is written in names and tables."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "x".join(map(str, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
@@ -74,11 +139,9 @@ class Plan:
 
 
 def make_plan(
-    preset: Mapping[str, Any],
-    file: Path | None = None,
-    grid: Mapping[str, list[Any]] | None = None,
+    preset: Mapping[str, Any], file: Path | None = None, grid: Mapping[str, list[Any]] | None = None,
     search: Mapping[str, Range] | None = None,
-) -> Plan:
+) -> Plan:  # fmt: skip
     """A plan from a preset, a file with the tables settings, grid and search, and what the command line adds."""
     tables = runs.read_settings(file) if file else {}
     unknown = set(tables) - {"settings", "grid", "search"}
@@ -101,9 +164,7 @@ def make_plan(
         settings.pop(name, None)
         settings.pop(_TWINS.get(name, ""), None)
     plan = Plan(settings, axes, ranges)
-    for name in ranges:
-        if name not in plan.known:
-            raise ConfigError(f"unknown setting {name!r}; known are {', '.join(plan.known)}")
+    runs.require_known(ranges, plan.known)
     return plan
 
 
@@ -126,17 +187,12 @@ def name_of(config: RunConfig, varied: list[str]) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}-{key_of(config)[:8]}"
 
 
-# A search
-
-
 def suggest(asked: Any, plan: Plan) -> dict[str, Any]:
     """One point of the plan's space, as Optuna's trial proposes it: a number from each range, a value from each list."""
     point: dict[str, Any] = {}
     for name, found in plan.search.items():
-        if _is_int(plan, name):
-            point[name] = asked.suggest_int(name, int(found.low), int(found.high), log=found.log)
-        else:
-            point[name] = asked.suggest_float(name, found.low, found.high, log=found.log)
+        ask, number = (asked.suggest_int, int) if _is_int(plan, name) else (asked.suggest_float, float)
+        point[name] = ask(name, number(found.low), number(found.high), log=found.log)
     for name, values in plan.grid.items():
         if len(values) == 1:
             point[name] = values[0]
@@ -162,9 +218,7 @@ def check_search(plan: Plan) -> None:
         for name, found in plan.search.items():
             point[name] = int(getattr(found, end)) if _is_int(plan, name) else getattr(found, end)
         if plan.config(point).validation == 0:
-            raise ConfigError(
-                "validation (=0) must be > 0 in a search: settings are chosen on held-out training data, never on the test set"
-            )
+            raise ConfigError("validation (=0) must be > 0 in a search: settings are never chosen on the test set")
 
 
 def _is_int(plan: Plan, name: str) -> bool:

@@ -1,11 +1,8 @@
 """A perceptron on images as vectors: the paper's MNIST experiments, and whatever data sets there are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from wirebound.engine.modules import Batch, Engine, data_order
@@ -16,17 +13,25 @@ from wirebound.nn.sparsify import SCOPES
 from wirebound.wiring.budget import RULES, read_allocation
 from wirebound.wiring.draw import INITS
 from wirebound_lab import data as datasets
-from wirebound_lab.run.config import ConfigError, RunConfig
-from wirebound_lab.run.engines import choose_engine
-from wirebound_lab.run.models import build_method, build_model, build_optimizer
-from wirebound_lab.run.paper import find_claim
+from wirebound_lab.run.config import ConfigError, RunConfig, as_config_error
+from wirebound_lab.run.models import build_method, build_model, build_optimizer, choose_engine
 from wirebound_lab.tasks.task import Figures, Record, Task, evaluate
 
 _EVALUATION_BATCH = 1000
+# What the paper reports for runs like ours, to be printed beside our figures.
+_SOURCE = "Bellec, Kappel, Maass, Legenstein: Deep Rewiring, ICLR 2018"
+CLAIMS: tuple[dict[str, Any], ...] = tuple(
+    {
+        "claim": f"DEEP R reaches {100 * accuracy:.1f} % on MNIST at {100 * connectivity:.1f} % connectivity in {epochs} epochs",
+        "data": "mnist", "method": "deep-r", "connectivity": connectivity, "epochs": epochs, "accuracy": accuracy,
+        "source": _SOURCE,
+    }
+    for connectivity, epochs, accuracy in ((0.013, 10, 0.962), (0.010, 20, 0.963))
+)
 
 
 class Perceptron(Task):
-    """Training and evaluation of linear layers with activations between them."""
+    """Linear layers with activations between them."""
 
     name = "perceptron"
     title = "linear layers on images as vectors (the paper's MNIST networks)"
@@ -45,9 +50,7 @@ class Perceptron(Task):
         Setting("gain", "float", 1.0, "factor on the scale of the first weights", above=0),
         Setting("max_fan_in", "int | None", None, "most connections of an output neuron (sparse methods)", least=1),
         Setting("max_fan_out", "int | None", None, "most connections of an input neuron (sparse methods)", least=1),
-        Setting(
-            "dale", "float | None", None, "share of the input neurons that are excitatory, the others inhibiting", least=0, most=1
-        ),
+        Setting("dale", "float | None", None, "share of the input neurons that are excitatory, not inhibiting", least=0, most=1),
     )  # fmt: skip
 
     def __init__(self, config: RunConfig) -> None:
@@ -63,22 +66,14 @@ class Perceptron(Task):
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
-        try:
+        with as_config_error():
             read_allocation(config.allocation)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
         for name in ("max_fan_in", "max_fan_out", "dale"):
             if getattr(config, name) is not None and METHODS[config.method].plain:
                 raise ConfigError(f"{name} (={getattr(config, name)}) must not be given for {config.method}, which has no wiring")
 
     def engine(self, config: RunConfig) -> Engine:
         return choose_engine(config, self.method.model, self.method, self.data)
-
-    def batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        raise NotImplementedError("the engines gather the examples of a perceptron themselves")
-
-    def loss(self, outputs: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
-        return F.cross_entropy(outputs, y, reduction=reduction)
 
     def take_steps(
         self, engine: Engine, epoch: int, lrs: Sequence[float], start: int, pause: Callable[[], bool]
@@ -96,6 +91,10 @@ class Perceptron(Task):
         figures["test_accuracy"], figures["test_loss"] = evaluate(model, (Batch((x,), y) for x, y in parts), self.loss)
 
     def facts(self, connectivity: float) -> dict[str, Any]:
-        claim = find_claim(self.config, connectivity)
-        found = {"data": self.config.data, "evaluated_on": "validation" if self.config.validation else "test"}
-        return found if claim is None else {**found, "paper": claim}
+        config = self.config
+        found = {"data": config.data, "evaluated_on": "validation" if config.validation else "test"}
+        for claim in CLAIMS:
+            same = (claim["data"], claim["method"], [300, 100]) == (config.data, config.method, config.hidden)
+            if same and abs(claim["connectivity"] - connectivity) < 5e-4:
+                return {**found, "paper": dict(claim)}
+        return found

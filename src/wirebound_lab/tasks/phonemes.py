@@ -1,8 +1,5 @@
 """Framewise phone classification by a bidirectional LSTM inside a budget of connections (the paper's TIMIT experiment).
 
-    wirebound train --task phonemes --connectivity 0.1 --out runs/x
-    wirebound train --task phonemes --method dense --weight-decay 1e-4 --out runs/dense
-
 Claim (TIMIT): a dense network with ℓ2 has 28.3 % frame error; DEEP R is slightly better near 10 % connectivity, and
 better than fixed connectivity at every level. Defaults are the paper's settings. The figure that it reports is the
 test error at the epoch with the least validation error (``test_error_at_best_validation`` of summary.json).
@@ -10,8 +7,6 @@ test error at the epoch with the least validation error (``test_error_at_best_va
 Differs from the paper in that one budget spans both directions and the output, whose matrices start at the paper's
 multiples of the connectivity, and in that the validation part is made of whole speakers.
 """
-
-from __future__ import annotations
 
 import itertools
 import math
@@ -40,31 +35,23 @@ MULTIPLIERS = {"ih": 1.8, "hh": 0.6, "readout": 6.0}
 
 
 class TwoWayLSTM(nn.Module):
-    """A dense bidirectional LSTM that takes padded batches as ``SparseLSTM`` does.
-
-    Two one-way passes, one over reversed sequences: torch's packed sequences would do the same, several times slower
-    on a CPU.
-    """
+    """A dense bidirectional LSTM that takes padded batches as ``SparseLSTM`` does, in two one-way passes: torch's packed
+    sequences would do the same, several times slower on a CPU."""
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
         self.ahead = nn.LSTM(inputs, hidden, batch_first=True)
         self.back = nn.LSTM(inputs, hidden, batch_first=True)
 
-    def forward(self, x: Tensor, state: None = None, lengths: Tensor | None = None) -> tuple[Tensor, None]:
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, None]:
         """[B, T, 2 · hidden]; what stands beyond a sequence's length is without meaning."""
-        if state is not None:
-            raise ValueError("state must be None: every sequence starts anew")
-        turned = reverse(x, lengths)
-        back = reverse(self.back(turned)[0], lengths)
+        back = reverse(self.back(reverse(x, lengths))[0], lengths)
         return torch.cat([self.ahead(x)[0], back], dim=2), None
 
 
-def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
+def reverse(x: Tensor, lengths: Tensor) -> Tensor:
     """Each sequence of x [B, T, F] from its end to its start; padding stays where it is."""
     steps = torch.arange(x.shape[1])
-    if lengths is None:
-        return x.flip(1)
     places = torch.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)
     return x.gather(1, places.unsqueeze(2).expand(-1, -1, x.shape[2]))
 
@@ -90,8 +77,7 @@ def frame_loss(logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
 @torch.no_grad()
 def frame_errors(model: nn.Module, batch: Utterances) -> tuple[int, int, float]:
     """(wrong frames, frames that have a label, their summed cross-entropy)."""
-    logits = model(batch.x, batch.lengths).flatten(0, 1)
-    y = batch.y.flatten()
+    logits, y = model(batch.x, batch.lengths).flatten(0, 1), batch.y.flatten()
     labelled = y != NO_LABEL
     wrong = int((logits.argmax(1)[labelled] != y[labelled]).sum())
     loss = F.cross_entropy(logits, y, ignore_index=NO_LABEL, reduction="sum").item()
@@ -120,11 +106,8 @@ def sparse_model(
     features: int, hidden: int, classes: int, connectivity: float | None, budget: int | None, seed: int
 ) -> PhonemeNet:
     """One budget for all five matrices, shared out at the start as the paper does."""
-    shapes = [
-        LayerShape(f"lstm.weight_{kind}_l0{end}", 4 * hidden, features if kind == "ih" else hidden)
-        for end in ("", "_reverse")
-        for kind in ("ih", "hh")
-    ]
+    inputs = (("ih_l0", features), ("hh_l0", hidden), ("ih_l0_reverse", features), ("hh_l0_reverse", hidden))
+    shapes = [LayerShape(f"lstm.weight_{name}", 4 * hidden, n_in) for name, n_in in inputs]
     shapes.append(LayerShape("readout", classes, 2 * hidden))
     possible = sum(shape.possible for shape in shapes)
     p0 = connectivity if connectivity is not None else (budget or 0) / possible
@@ -147,16 +130,13 @@ class Phonemes(Task):
         SEED,
         Setting("data", "str", "speech", "data set", choices=DATA),
         Setting("partial", "bool", False, "accept a part of TIMIT"),
-        Setting(
-            "validation", "float", 0.05,
-            "share of the training utterances that is held out, whole speakers, to pick the epoch", above=0, below=1,
-        ),
+        Setting("validation", "float", 0.05, "share of the training speakers held out to pick the epoch", above=0, below=1),
         Setting("utterances", "int | None", None, "train on so many utterances an epoch only, for trying out", least=1),
         Setting("test_utterances", "int | None", None, "evaluate on so many utterances of each part only, for trying out", least=1),
         Setting("hidden", "list[int]", [200], "cells of the LSTM in each direction", least=1),
         Setting("l1", "float", 0.03, "α, the ℓ1 pull", least=0),
         Setting("noise", "float", 0.0, "g of deep-r, the noise in units of η; soft-deep-r has α/3", least=0),
-    )  # fmt: skip
+    )
     defaults: ClassVar[Mapping[str, Any]] = {"epochs": 40, "batch_size": 32, "optimizer": "adam", "lr": 0.01, "eps": 1e-4}
     large_batches = True
 
@@ -168,10 +148,8 @@ class Phonemes(Task):
         utterances = len(self.data.part("train"))
         self.per_epoch = -(-min(utterances, config.utterances or utterances) // config.batch_size)
         sizes = (self.data.features, config.hidden[0], self.data.classes)
-        if METHODS[config.method].plain:
-            model = dense_model(*sizes, seed=config.seed)
-        else:
-            model = sparse_model(*sizes, config.connectivity, config.budget, config.seed)
+        given, plain = (config.connectivity, config.budget, config.seed), METHODS[config.method].plain
+        model = dense_model(*sizes, config.seed) if plain else sparse_model(*sizes, *given)
         shares = shares_of(config.connectivity or 1.0)
         l1, noise = ([getattr(config, name, 0.0)] * len(shares) for name in ("l1", "noise"))
         rates = paper_rates(config, l1, noise)
@@ -198,9 +176,8 @@ class Phonemes(Task):
         """Validation after every epoch; the test set where its error counts: at a new best, and at the end."""
         validation, _ = self._evaluate("validation")
         better = validation < figures.get("best_validation_error", math.inf)
-        tested = better or epoch == self.config.epochs
         figures["validation_error"] = validation
-        if tested:
+        if tested := better or epoch == self.config.epochs:
             error, loss = self._evaluate("test")
             figures |= {"test_accuracy": 1 - error, "test_error": error, "test_loss": loss}
         if better:

@@ -1,14 +1,13 @@
 """Class-shuffled training (figure 4): the labels are permuted again for every epoch, and the network is compared with itself.
 
-Beside the usual records, ``metrics.jsonl`` has "recovery" lines (accuracy within an epoch, the first right after the
-shuffle) and "transfer" lines (for each layer, correlation of weights and of activities with those one epoch before).
+``metrics.jsonl`` also has "recovery" lines (accuracy within an epoch, the first right after the shuffle) and "transfer"
+lines (for each layer, correlation of weights and of activities with those one epoch before).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,29 +33,34 @@ def permutation(classes: int, seed: int, epoch: int) -> Tensor:
     return torch.from_numpy(np.random.RandomState([seed, epoch]).permutation(classes)).to(torch.int64)
 
 
-@dataclass(frozen=True)
-class SparseMatrix:
+class Connections(NamedTuple):
     """The active connections of a layer: places (sorted, in the whole matrix) and weights."""
 
     places: NDArray[np.int64]
     weights: NDArray[np.float64]
     possible: int
 
+    def squares(self) -> float:
+        """Σ (w − mean)² over all entries of the matrix."""
+        return float(self.weights @ self.weights - self.weights.sum() ** 2 / self.possible)
 
-@dataclass(frozen=True)
-class Snapshot:
+
+class Snapshot(NamedTuple):
     """A network between two epochs: weights of each layer, and what its neurons answer to some inputs."""
 
-    weights: list[SparseMatrix]
+    weights: list[Connections]
     activities: list[Tensor]  # [inputs, neurons]
 
     @classmethod
     @torch.no_grad()
     def of(cls, model: nn.Module, inputs: Tensor) -> Snapshot:
         """Of a plain stack; the last layer's activities are its softmax, those of the others after the activation."""
-        weights = [_matrix(layer.wiring.layer_dense(layer.layer_id)) for _, layer in sparse_layers(model)]
-        activities, now = [], inputs
-        modules = list(model.children())
+        weights = []
+        for _, layer in sparse_layers(model):
+            flat = layer.wiring.layer_dense(layer.layer_id).detach().flatten().numpy()
+            places = np.flatnonzero(flat)
+            weights.append(Connections(places, flat[places].astype(np.float64), flat.size))
+        activities, now, modules = [], inputs, list(model.children())
         for number, module in enumerate(modules):
             now = module(now)
             if not isinstance(module, nn.Linear) and not hasattr(module, "wiring"):
@@ -66,40 +70,11 @@ class Snapshot:
         return cls(weights, activities)
 
 
-    def as_state(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        pairs = [[torch.from_numpy(matrix.places), torch.from_numpy(matrix.weights)] for matrix in self.weights]
-        return {"weights": pairs, "activities": self.activities}
-
-    @classmethod
-    def from_state(cls, stored: Any, like: Snapshot) -> Snapshot:
-        """What ``as_state`` made of a network of the same shapes as ``like``."""
-        weights = [
-            SparseMatrix(places.numpy(), values.numpy(), matrix.possible)
-            for (places, values), matrix in zip(stored["weights"], like.weights, strict=True)
-        ]
-        if [a.shape for a in stored["activities"]] != [a.shape for a in like.activities]:
-            raise ValueError("its activities must be those of this network")
-        return cls(weights, list(stored["activities"]))
-
-
-def _matrix(dense: Tensor) -> SparseMatrix:
-    flat = dense.detach().flatten().numpy()
-    places = np.flatnonzero(flat)
-    return SparseMatrix(places, flat[places].astype(np.float64), flat.size)
-
-
-def weight_correlation(a: SparseMatrix, b: SparseMatrix) -> float:
+def weight_correlation(a: Connections, b: Connections) -> float:
     """Pearson's correlation of two matrices over all their entries, from the active ones alone."""
     _, mine, theirs = np.intersect1d(a.places, b.places, assume_unique=True, return_indices=True)
-    n = a.possible
-    product = float(a.weights[mine] @ b.weights[theirs]) - a.weights.sum() * b.weights.sum() / n
-    return _correlation(product, _squares(a), _squares(b))
-
-
-def _squares(matrix: SparseMatrix) -> float:
-    """Σ (w − mean)² over all entries."""
-    return float(matrix.weights @ matrix.weights - matrix.weights.sum() ** 2 / matrix.possible)
+    product = float(a.weights[mine] @ b.weights[theirs]) - a.weights.sum() * b.weights.sum() / a.possible
+    return _correlation(product, a.squares(), b.squares())
 
 
 def activity_correlation(a: Tensor, b: Tensor) -> float:
@@ -137,26 +112,35 @@ class Shuffled(Perceptron):
 
     def look(self, epoch: int, taken: int, figures: Figures, record: Record) -> None:
         if taken == 0:
-            self.before = Snapshot.of(self.method.model, self.test_x[:_PROBE])
+            self.before = self._snapshot()
         self.evaluate(self._labels(self.data.test_y, epoch), figures)
         record("recovery", epoch=epoch, step=(epoch - 1) * self.per_epoch + taken, test_accuracy=figures["test_accuracy"])
 
     def measure(self, epoch: int, figures: Figures, record: Record) -> dict[str, float | None]:
-        before, after = self.before, Snapshot.of(self.method.model, self.test_x[:_PROBE])
+        before, after = self.before, self._snapshot()
         assert before is not None
-        record(
-            "transfer",
-            epoch=epoch,
-            weights=[weight_correlation(a, b) for a, b in zip(before.weights, after.weights, strict=True)],
-            activities=[activity_correlation(a, b) for a, b in zip(before.activities, after.activities, strict=True)],
-        )
+        weights = list(map(weight_correlation, before.weights, after.weights))
+        activities = list(map(activity_correlation, before.activities, after.activities))
+        record("transfer", epoch=epoch, weights=weights, activities=activities)
         return {name: figures[name] for name in ("test_loss", "test_accuracy")}
 
     def state(self) -> dict[str, Any]:
-        return {} if self.before is None else {"before": self.before.as_state()}
+        if self.before is None:
+            return {}
+        pairs = [[torch.from_numpy(found.places), torch.from_numpy(found.weights)] for found in self.before.weights]
+        return {"before": {"weights": pairs, "activities": self.before.activities}}
 
     def load_state(self, stored: dict[str, Any]) -> None:
+        like = self._snapshot()
         try:
-            self.before = Snapshot.from_state(stored["before"], Snapshot.of(self.method.model, self.test_x[:_PROBE]))
+            pairs, activities = stored["before"]["weights"], list(stored["before"]["activities"])
+            if [a.shape for a in activities] != [a.shape for a in like.activities]:
+                raise ValueError("its activities must be those of this network")
+            layers = zip(pairs, like.weights, strict=True)
+            weights = [Connections(places.numpy(), values.numpy(), mine.possible) for (places, values), mine in layers]
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"what was kept of the network before the epoch cannot be read: {error}") from error
+        self.before = Snapshot(weights, activities)
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot.of(self.method.model, self.test_x[:_PROBE])

@@ -1,21 +1,20 @@
 """What a task is: data, network, loss and measures. The loop (``wirebound_lab.run``) does the rest."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from wirebound.distributed import world_size
 from wirebound.engine.modules import Batch, Engine, ModuleEngine
 from wirebound.engine.window import StepWindow
-from wirebound.methods import METHODS, Method, Setting
+from wirebound.methods import Method, Setting
 from wirebound.methods.soft_rules import theta_min_from_l1
 from wirebound_lab.run.config import ConfigError, RunConfig
-from wirebound_lab.run.engines import DistributedEngine
+from wirebound_lab.run.models import DistributedEngine
 
 WINDOWS = 400  # points of the loss curve of a run
 Figures = dict[str, Any]  # what has been measured up to now, by name: the summary will say it
@@ -57,15 +56,13 @@ class Task(ABC):
         """Steps between two records of the loss."""
         return max(1, self.steps // WINDOWS)
 
-    # Training
-
-    @abstractmethod
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        """The batches of an epoch (the first is 1) from number ``start`` on; the same for the same seed."""
+        """The batches of an epoch (the first is 1) from number ``start`` on, where no engine gathers them."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def loss(self, outputs: Any, y: Tensor, reduction: str = "mean") -> Tensor:
+    def loss(self, outputs: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         """The loss of a batch."""
+        return F.cross_entropy(outputs, y, reduction=reduction)
 
     def count(self, y: Tensor) -> int:
         """Over how much of ``y`` the loss is the mean."""
@@ -81,13 +78,9 @@ class Task(ABC):
         """What takes the steps."""
         if config.engine == "fused":
             raise ConfigError(f"engine (='fused') cannot run this: task (={self.name!r}) is trained by modules")
-        model, method = self.method.model, self.method
-        several = world_size() > 1
-        engine = (
-            DistributedEngine(model, method, loss=self.loss, count=self.count)
-            if several
-            else ModuleEngine(model, method, loss=self.loss)
-        )
+        engine = ModuleEngine(self.method.model, self.method, loss=self.loss)
+        if world_size() > 1:
+            engine = DistributedEngine(self.method.model, self.method, loss=self.loss, count=self.count)
         engine.after_backward, engine.after_step = self.after_backward, self.after_step
         return engine
 
@@ -97,8 +90,6 @@ class Task(ABC):
         """The steps of an epoch, from number ``start`` on."""
         assert isinstance(engine, ModuleEngine)
         return engine.steps(self.batches(epoch, start), lrs, self.window, start, pause)
-
-    # Measuring
 
     def begin_epoch(self, epoch: int, engine: Engine) -> None:  # noqa: B027
         """Before the steps of an epoch, or of the rest of it, on every rank."""
@@ -124,7 +115,7 @@ class Task(ABC):
 
 def paper_rates(config: RunConfig, l1: list[float], noise: list[float]) -> dict[str, Any]:
     """α and g of each matrix for ``build_method``; for soft-DEEP R by the paper's simple rule, α = 3 √(2T/η) = −θ_min/3."""
-    if not METHODS[config.method].settings or config.method != "soft-deep-r":
+    if config.method != "soft-deep-r":
         return {"l1": l1, "noise": noise}
     floors = [theta_min_from_l1(rate) for rate in l1] if config.theta_min is None else config.theta_min
     return {"l1": l1, "noise": [rate / 3 for rate in l1], "theta_min": floors}
