@@ -26,8 +26,8 @@ from torch import Tensor
 import wirebound as wb
 from wirebound_lab import data as datasets
 from wirebound_lab.bench import machine
+from wirebound_lab.bench.contest import race, threads
 from wirebound_lab.bench.text import seconds as show_seconds
-from wirebound_lab.bench.timing import race, threads
 from wirebound_lab.tables import markdown_table
 
 BATCHES = (10, 32)

@@ -6,9 +6,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from wirebound_lab.bench import machine, suite, text
-from wirebound_lab.bench.picture import draw
-from wirebound_lab.bench.results import Goal, Measurement, Section, Settings, Table
-from wirebound_lab.bench.timing import Timing
+from wirebound_lab.bench.contest import Goal, Measurement, Section, Settings, Table, Timing
+from wirebound_lab.bench.text import draw
 from wirebound_lab.cli import main
 
 

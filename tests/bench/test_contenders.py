@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from wirebound import ops
+from wirebound_lab.bench import contenders as ways
 from wirebound_lab.bench import linear
-from wirebound_lab.bench import linear_contenders as ways
-from wirebound_lab.bench.contest import require_equal
-from wirebound_lab.bench.linear_contenders import LinearProblem, LinearWorkload
-from wirebound_lab.bench.results import Measurement, Settings, WrongAnswerError
+from wirebound_lab.bench.contenders import LinearProblem, LinearWorkload
+from wirebound_lab.bench.contest import Measurement, Settings, WrongAnswerError, require_equal
 
 TINY = Settings(seconds=0.001, rounds=2)
 WORKLOADS = [LinearWorkload(30, 20, 0.1, 8), LinearWorkload(17, 33, 0.5, 5), LinearWorkload(40, 40, 1.0, 32)]

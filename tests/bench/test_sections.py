@@ -4,16 +4,16 @@ import pytest
 import torch
 
 from wirebound import ops
-from wirebound_lab.bench import conv, limits, memory, rewire, scale, step, update
-from wirebound_lab.bench.linear_contenders import LinearProblem, LinearWorkload
-from wirebound_lab.bench.results import Settings, WrongAnswerError
+from wirebound_lab.bench import layers, linear, scale, step, update
+from wirebound_lab.bench.contenders import LinearProblem, LinearWorkload
+from wirebound_lab.bench.contest import Settings, WrongAnswerError
 from wirebound_lab.bench.step import MadeImages
 
 TINY = Settings(seconds=0.001, rounds=2)
 
 
 def test_conv():
-    measurement = conv.LAYERS.measure(conv.ConvWorkload(6, 3, 5, 0.3, 4), TINY)
+    measurement = layers.CONVOLUTIONS.measure(layers.ConvWorkload(6, 3, 5, 0.3, 4), TINY)
     assert measurement.workload == "3×3 6→6 on 5×5, 30 %, B 4"
     assert set(measurement.times) == {"dense", "dense module", "masked module", "module", "kernel"}
 
@@ -22,18 +22,18 @@ def test_conv_check_finds_a_difference(monkeypatch):
     backend = ops.backend_of(torch.zeros(1))
     monkeypatch.setattr(backend, "conv2d_forward", lambda x, *others: x)
     with pytest.raises(WrongAnswerError, match="y differs"):
-        conv.LAYERS.measure(conv.ConvWorkload(6, 3, 5, 0.3, 4), TINY)
+        layers.CONVOLUTIONS.measure(layers.ConvWorkload(6, 3, 5, 0.3, 4), TINY)
 
 
 @pytest.mark.slow
 def test_memory_of_convolutions():
-    network = memory.MeasuredNetwork("conv", width=16, layers=2, connectivity=0.1, size=4, batch=2)
-    (dense, sparse), _ = memory.measure_convolutions(network, TINY)
+    network = layers.MeasuredNetwork("conv", width=16, layers=2, connectivity=0.1, size=4, batch=2)
+    dense, sparse = layers.conv_memory(network, TINY)
     assert dense.numbers["bytes kept, MB"] > 3 * sparse.numbers["bytes kept, MB"] > 0
     for measurement in (dense, sparse):
         assert measurement.numbers["peak RSS, MB"] >= measurement.numbers["before the network, MB"] > 0
     with pytest.raises(OSError, match="connectivity"):
-        memory.run_process(memory.MeasuredNetwork("conv", width=2, size=4, connectivity=2.0), True)
+        layers.run_process(layers.MeasuredNetwork("conv", width=2, size=4, connectivity=2.0), True)
 
 
 def test_update():
@@ -58,16 +58,16 @@ def test_normals():
 
 
 def test_rewire():
-    measurement = rewire.measure_rewire(60, 500, TINY)
+    measurement = update.measure_rewire(60, 500, TINY)
     assert measurement.workload == "K 500, 60×60, 14 %"
-    assert measurement.numbers[rewire.SHARE_OF_PASS] > 0
+    assert measurement.numbers[update.SHARE_OF_PASS] > 0
 
 
 def test_bare_rewiring_is_rewiring():
     if not ops.native_available():
         pytest.skip("the native kernels were not built")
     wiring = LinearProblem(LinearWorkload(50, 40, 0.2, 4)).layer.wiring
-    one, other = rewire.Rewired(wiring), rewire.Rewired(wiring)
+    one, other = update.Rewired(wiring), update.Rewired(wiring)
     run = other.bare()
     for _ in range(5):
         one.rewire()
@@ -123,9 +123,9 @@ def test_growth():
 
 
 def test_limits():
-    machine = limits.measure_machine(TINY, matrix=64, stream=4096)
+    machine = linear.measure_machine(TINY, matrix=64, stream=4096)
     problem = LinearProblem(LinearWorkload(10, 20, 0.5, 4))
-    assert limits.flops(problem) == 6 * 100 * 4
-    assert limits.least_bytes(problem) == 4 * 4 * (30 + 40) + 20 * 100 + 16 * 11
+    assert linear.flops(problem) == 6 * 100 * 4
+    assert linear.least_bytes(problem) == 4 * 4 * (30 + 40) + 20 * 100 + 16 * 11
     if ops.native_available():
-        assert limits.measure_share(LinearWorkload(32, 32, 0.5, 8), machine, TINY).numbers["% of peak"] > 0
+        assert linear.measure_share(LinearWorkload(32, 32, 0.5, 8), machine, TINY).numbers["% of peak"] > 0

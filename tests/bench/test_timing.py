@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from wirebound_lab.bench.timing import race, threads
+from wirebound_lab.bench.contest import race, threads
 
 
 def test_all_contenders_have_their_turns():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from wirebound_lab import data
-from wirebound_lab.data import digits as digits_module
+from wirebound_lab.data import mnist as digits_module
 
 
 def counts(labels: torch.Tensor) -> list[int]:

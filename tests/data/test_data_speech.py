@@ -16,8 +16,7 @@ from speech_helpers import npy, npz, phone_arrays, zipped
 
 from wirebound_lab import data
 from wirebound_lab.data.content import File
-from wirebound_lab.data.phones_file import pack_phones, parse_npz, parse_phones
-from wirebound_lab.data.speech import Speech
+from wirebound_lab.data.speech import Speech, pack_phones, parse_npz, parse_phones
 
 LIMIT = 1_000_000
 

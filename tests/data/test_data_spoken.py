@@ -13,7 +13,7 @@ import pytest
 from wirebound_lab import data
 from wirebound_lab.data import espeak, spoken
 from wirebound_lab.data.espeak import Speech
-from wirebound_lab.data.phones_file import parse_phones
+from wirebound_lab.data.speech import parse_phones
 from wirebound_lab.data.timit import CLASSES
 
 FEW = """

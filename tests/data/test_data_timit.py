@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from wirebound_lab import data
-from wirebound_lab.data import audio, timit
+from wirebound_lab.data import timit
 from wirebound_lab.data.mfcc import mfcc
 from wirebound_lab.data.sequences import NO_LABEL
 from wirebound_lab.data.timit import CLASSES, PHONES
@@ -192,7 +192,7 @@ def test_bad_audio_is_named(tmp_path: Path, content: bytes, rule: str) -> None:
     path = tmp_path / "SX1.WAV"
     path.write_bytes(content)
     with pytest.raises(data.DataError, match=rf"SX1\.WAV: .*{rule}"):
-        audio.read_audio(path)
+        timit.read_audio(path)
 
 
 def test_audio_is_read_exactly(tmp_path: Path) -> None:
@@ -201,18 +201,18 @@ def test_audio_is_read_exactly(tmp_path: Path) -> None:
     (tmp_path / "b.WAV").write_bytes(sphere(samples.byteswap(), sample_byte_format="-s2 10"))
     soundfile.write(str(tmp_path / "c.wav"), samples, RATE, subtype="PCM_16")
     for name in ("a.WAV", "b.WAV", "c.wav"):
-        assert np.array_equal(audio.read_audio(tmp_path / name), samples), name
+        assert np.array_equal(timit.read_audio(tmp_path / name), samples), name
     cut = (tmp_path / "c.wav").read_bytes()[:-100]
     (tmp_path / "c.wav").write_bytes(cut)
     with pytest.raises(data.DataError, match="RIFF header promises 9600 bytes of samples, file holds 9500: it is cut off"):
-        audio.read_audio(tmp_path / "c.wav")
+        timit.read_audio(tmp_path / "c.wav")
 
 
 def test_without_soundfile_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.WAV").write_bytes(sphere(signal(1)))
     monkeypatch.setitem(__import__("sys").modules, "soundfile", None)
     with pytest.raises(data.DataError, match=r"pip install 'wirebound\[speech\]'"):
-        audio.read_audio(tmp_path / "a.WAV")
+        timit.read_audio(tmp_path / "a.WAV")
 
 
 def test_the_command_says_how_to_get_it(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:

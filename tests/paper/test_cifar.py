@@ -20,15 +20,18 @@ from wirebound_lab.cli import main
 from wirebound_lab.data import Dataset
 from wirebound_lab.report.runs import read_run
 from wirebound_lab.run.config import ConfigError, make_config
-from wirebound_lab.tasks.cifar import Cifar, evaluation_batches, standardise, training_batches
-from wirebound_lab.tasks.cifar_model import (
+from wirebound_lab.tasks.cifar import (
     DEVIATIONS,
+    Cifar,
     CifarNet,
     LocalResponse,
     add_decay,
+    evaluation_batches,
     plain_model,
     shares_of,
     sparse_model,
+    standardise,
+    training_batches,
 )
 
 TRAIN = ["train", "--task", "cifar", "--quiet"]
@@ -141,7 +144,9 @@ def test_an_image_of_one_colour_stays_finite() -> None:
 
 
 @pytest.mark.parametrize("arguments", METHODS)
-def test_a_run_learns_and_leaves_a_run_folder(stripes: Dataset, tmp_path: Path, arguments: list[str]) -> None:
+def test_a_run_learns_and_leaves_a_run_folder(
+    stripes: Dataset, tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "run"
     assert main([*TRAIN, *arguments, *SMALL, "--epochs", "3", "--lr", "0.02", "--out", str(out)]) == 0
     summary = json.loads((out / "summary.json").read_text())
@@ -151,6 +156,11 @@ def test_a_run_learns_and_leaves_a_run_folder(stripes: Dataset, tmp_path: Path, 
         assert summary["min_active"] == summary["max_active"] == summary["budget"]
     assert summary["connectivity"] <= 1
     assert read_run(out).finished
+    capsys.readouterr()
+    assert main(["info", str(out)]) == 0
+    card = capsys.readouterr().out
+    assert f"{100 * summary['test_accuracy']:.2f} %" in card
+    assert "cifar: CIFAR-10 with the convolutional network" in card
 
 
 def test_an_interrupted_run_goes_on_to_the_same_end(

@@ -8,10 +8,9 @@ import pytest
 
 from wirebound_lab.report.charts import Chart, Series, draw
 from wirebound_lab.report.heatmap import arrange, draw_pictures
-from wirebound_lab.report.markup import data_block, fragment, tag
+from wirebound_lab.report.markup import data_block, fragment, linear_axis, log_axis, tag
 from wirebound_lab.report.records import Picture
 from wirebound_lab.report.run_charts import binned, thin
-from wirebound_lab.report.svg import linear_axis, log_axis
 from wirebound_lab.report.wording import duration, share, size, tick
 
 

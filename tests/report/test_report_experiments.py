@@ -12,7 +12,7 @@ import pytest
 
 from wirebound_lab.cli import main
 from wirebound_lab.report import ReportError, find_sources, read_experiment, write_report
-from wirebound_lab.report.experiment_charts import draw_grid, line_colors, lines_chart
+from wirebound_lab.report.experiment_section import draw_grid, line_colors, lines_chart
 from wirebound_lab.report.experiments import GridChart, LinesChart, UnknownChart
 from wirebound_lab.report.page import render
 

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from wirebound_lab.report.records import read_records
-from wirebound_lab.report.values import number, whole
+from wirebound_lab.report.records import number, read_records, whole
 
 
 def write(path: Path, *lines: Any, end: str = "\n") -> Path:

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from wirebound_lab.report import write_report
-from wirebound_lab.report.ages import draw_ages, survivors_chart
 from wirebound_lab.report.records import Picture, Records, read_picture
 from wirebound_lab.report.runs import Run
-from wirebound_lab.report.wiring_view import bars, draw_marginals, draw_wiring, outline
+from wirebound_lab.report.wiring_view import bars, draw_ages, draw_marginals, draw_wiring, outline, survivors_chart
 
 MakeRun = Callable[..., Path]
 

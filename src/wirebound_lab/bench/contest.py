@@ -1,29 +1,135 @@
-"""How a benchmark is declared and run: workloads, contenders whose answers are compared, ratios and goals."""
+"""How a benchmark is declared and timed: workloads, contenders whose answers are compared, ratios and goals."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+import gc
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from wirebound_lab.bench.results import Goal, Measurement, Settings, Table, WrongAnswerError
-from wirebound_lab.bench.timing import race, threads
-
+_SAMPLE_SECONDS = 1e-4  # of one sample at least: the clock itself costs 1e-7
+_ENOUGH = 3  # samples of a contender so slow that it would hold up the race
 Answer = Mapping[str, Tensor]
 Call = Callable[[], object]
+Wanted = Mapping[str, tuple[float, float | None]]  # by ratio: what is wanted, and what the prototype reached
 
 
-class Workload(Protocol):
-    """Sizes of a problem, and the words for them."""
+class WrongAnswerError(ArithmeticError):
+    """A contender computes something else than the others, so its time would mean nothing."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    seconds: float = 0.3  # for each contender on each workload
+    rounds: int = 10
+    quick: bool = False  # a first look: the largest workloads omitted
+    threads: int = 1
+    say: Callable[[str], None] = lambda text: None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one call: of the best sample, which noise can only make slower, and of the middle one."""
+
+    best: float
+    median: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One workload: the time of each contender, and numbers such as ratios that follow from them."""
+
+    workload: str
+    times: dict[str, Timing] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    measurements: list[Measurement]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What was wanted and what was reached; ``prototype``: what a sketch reached before the project began."""
+
+    subject: str
+    wanted: float
+    reached: float
+    unit: str = "×"
+    at_most: bool = False
+    prototype: float | None = None
 
     @property
-    def label(self) -> str: ...
+    def met(self) -> bool:
+        return self.reached <= self.wanted if self.at_most else self.reached >= self.wanted
 
 
-W = TypeVar("W", bound=Workload)
+@dataclass(frozen=True)
+class Section:
+    name: str
+    title: str
+    tables: list[Table]
+    goals: list[Goal] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "goals": [{**asdict(goal), "met": goal.met} for goal in self.goals]}
+
+
+def race(
+    contenders: Mapping[str, Call], seconds: float, rounds: int = 10, prepare: Mapping[str, Call] | None = None
+) -> dict[str, Timing]:
+    """Times each contender for about ``seconds`` in turns, so that a busy moment hits all; ``prepare`` is not timed."""
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    repeats, total = {}, dict.fromkeys(contenders, 0.0)
+    for name, run in contenders.items():
+        run()  # warm-up: first calls allocate, fault pages in and choose kernels
+        repeats[name] = max(1, math.ceil(_SAMPLE_SECONDS / max(_clock(run, 1), 1e-9)))
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name, run in contenders.items():
+                if len(samples[name]) >= _ENOUGH and total[name] >= 2 * seconds:
+                    continue
+                if prepare and name in prepare:
+                    prepare[name]()
+                spent = 0.0
+                while spent < seconds / rounds:
+                    elapsed = _clock(run, repeats[name])
+                    samples[name].append(elapsed / repeats[name])
+                    spent += elapsed
+                total[name] += spent
+    finally:
+        if collecting:
+            gc.enable()
+    return {name: Timing(min(found), statistics.median(found), len(found)) for name, found in samples.items()}
+
+
+def _clock(run: Call, repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return time.perf_counter() - start
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Within the block, torch and the kernels use this many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
@@ -36,8 +142,7 @@ class Contender:
     prepare: Call | None = None
 
 
-@dataclass(frozen=True)
-class Ratio:
+class Ratio(NamedTuple):
     """The time of one contender over that of another; ``goal`` is the subject, with {} for the workload."""
 
     name: str
@@ -76,12 +181,20 @@ def compete(
     return Measurement(label, times, numbers)
 
 
+class Workload(Protocol):
+    @property
+    def label(self) -> str: ...
+
+
+W = TypeVar("W", bound=Workload)
+
+
 @dataclass(frozen=True)
 class Contest(Generic[W]):
-    """One table of times: its rows are workloads with what is wanted of each ratio, and what the prototype reached."""
+    """One table of times: its rows are workloads with what is wanted of each ratio."""
 
     title: str
-    rows: Sequence[tuple[W, Mapping[str, tuple[float, float | None]]]]
+    rows: Sequence[tuple[W, Wanted]]
     line_up: Callable[[W], Sequence[Contender]]
     ratios: Sequence[Ratio]
     tolerance: float = 1e-4
@@ -91,7 +204,7 @@ class Contest(Generic[W]):
         how = {"tolerance": self.tolerance, "effort": self.effort}
         return compete(workload.label, self.line_up(workload), settings, self.ratios, **how)
 
-    def goals(self, workload: W, wanted: Mapping[str, tuple[float, float | None]], found: Measurement) -> list[Goal]:
+    def goals(self, workload: W, wanted: Wanted, found: Measurement) -> list[Goal]:
         goals = []
         for ratio in self.ratios:
             if ratio.name in wanted:
@@ -101,10 +214,8 @@ class Contest(Generic[W]):
 
     def run(self, settings: Settings, count: int | None = None) -> tuple[Table, list[Goal]]:
         """All workloads, on as many threads as the settings say, or on ``count``."""
-        found: list[Measurement] = []
-        goals: list[Goal] = []
         with threads(count or settings.threads):
-            for workload, wanted in self.rows:
-                found.append(self.measure(workload, settings))
-                goals += self.goals(workload, wanted, found[-1])
+            found = [self.measure(workload, settings) for workload, _ in self.rows]
+        pairs = zip(self.rows, found, strict=True)
+        goals = [goal for (workload, wanted), one in pairs for goal in self.goals(workload, wanted, one)]
         return Table(self.title, found), goals

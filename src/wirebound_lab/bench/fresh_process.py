@@ -1,9 +1,4 @@
-"""A measurement in a Python of its own: memory can only be measured where nothing else has been.
-
-``python -m wirebound_lab.bench.fresh_process MODULE:FUNCTION '{"argument": …}'`` prints one JSON object.
-"""
-
-from __future__ import annotations
+"""A measurement in a Python of its own: memory can only be measured where nothing else has been."""
 
 import importlib
 import json
@@ -24,15 +19,10 @@ def run_fresh(function: Callable[..., dict[str, float]], **arguments: Any) -> di
     source = str(Path(wirebound.__file__).resolve().parent.parent)
     path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
     name = f"{function.__module__}:{function.__qualname__}"
-    outcome = subprocess.run(
-        [sys.executable, "-m", __name__, name, json.dumps(arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    command = [sys.executable, "-m", __name__, name, json.dumps(arguments)]
+    outcome = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
     if outcome.returncode:
-        last = outcome.stderr.strip().splitlines()[-1:]
-        raise OSError(f"the process of {name} failed: {' '.join(last)}")
+        raise OSError(f"the process of {name} failed: {' '.join(outcome.stderr.strip().splitlines()[-1:])}")
     found: dict[str, float] = json.loads(outcome.stdout)
     return found
 
@@ -40,8 +30,7 @@ def run_fresh(function: Callable[..., dict[str, float]], **arguments: Any) -> di
 class Peak:
     """Highest resident memory of this process, where the system allows it in parts."""
 
-    def __init__(self) -> None:
-        self.before = 0
+    before = 0
 
     def read(self) -> int:
         """Bytes, since the last ``restart``."""
@@ -57,9 +46,6 @@ class Peak:
         self.before = max(self.before, self.read())
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-    def whole(self) -> int:
-        return max(self.before, self.read())
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
-"""Linear layers: dense torch, masked dense, torch's CSR and ours; the density where dense catches up; two threads."""
-
-from __future__ import annotations
+"""Linear layers: dense torch, masked dense, torch's CSR and ours; one and two threads; the limits of the machine."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
+
+import torch
+import torch.nn.functional as F
 
 from wirebound import ops
-from wirebound_lab.bench import linear_contenders as ways
-from wirebound_lab.bench import machine
-from wirebound_lab.bench.contest import Contender, Contest, Ratio, compete
-from wirebound_lab.bench.linear_contenders import LinearProblem, LinearWorkload
-from wirebound_lab.bench.results import Goal, Measurement, Section, Settings, Table
-from wirebound_lab.bench.timing import threads
+
+from . import contenders as ways
+from . import machine
+from .contenders import LinearProblem, LinearWorkload
+from .contest import Contender, Contest, Goal, Measurement, Ratio, Section, Settings, Table, compete, threads
 
 KERNEL = Ratio("dense ÷ kernel", "dense", "kernel", "Linear {}: dense ÷ ours, kernel")
 MODULE = Ratio("dense ÷ module, both modules", "dense module", "module", "Linear {}: dense ÷ ours, module")
@@ -21,23 +22,21 @@ MASKED = Ratio("masked ÷ module", "masked module", "module")
 GAIN = Ratio("gain", "1 thread", "2 threads", "2 threads against 1, {}")
 DENSITIES = (0.01, 0.02, 0.05, 0.10, 0.20, 0.30, 0.40, 0.50, 0.60, 0.70)
 DENSITY_GOAL = 0.50
+_MATRIX, _STREAM = 1536, 32 << 20  # the stream: 128 MB of float32, more than any cache here
+LIMIT_LAYERS = (
+    (784, 300, 0.01, 32), (1024, 1024, 0.01, 32), (1024, 1024, 0.05, 32), (1024, 1024, 0.05, 128),
+    (1024, 1024, 0.20, 128), (4096, 4096, 0.01, 32), (10_000, 10_000, 0.01, 32),
+)  # fmt: skip
 
 
 def line_up(problem: LinearProblem) -> tuple[list[Contender], str]:
     """All contenders for a problem; and the CSR formulation that was fastest."""
     csr, csr_transposed, formulation = ways.csr_kernels(problem)
-    found = [
-        ways.dense_kernel(problem),
-        problem.dense_module(),
-        csr,
-        csr_transposed,
-        problem.masked(),
-        ways.through_ops(problem, "reference", reference=True),
-        problem.module(),
-    ]
+    dense = [ways.dense_kernel(problem), problem.dense_module()]
+    ours = [ways.through_ops(problem, "reference", reference=True), problem.module()]
     if ops.native_available():
-        found += [ways.through_ops(problem), ways.kernel(problem)]
-    return found, formulation
+        ours += [ways.through_ops(problem), ways.kernel(problem)]
+    return [*dense, csr, csr_transposed, problem.masked_module(F.linear), *ours], formulation
 
 
 LAYERS = Contest(
@@ -71,12 +70,8 @@ def measure_density(
 
 def never_slower_up_to(sweep: Sequence[Measurement]) -> float:
     """The highest density of a rising sweep up to which ours is at least as fast as dense everywhere."""
-    reached = 0.0
-    for measurement in sweep:
-        if measurement.numbers[KERNEL.name] < 1:
-            break
-        reached = measurement.numbers["density"]
-    return reached
+    won = takewhile(lambda measurement: measurement.numbers[KERNEL.name] >= 1, sweep)
+    return max((measurement.numbers["density"] for measurement in won), default=0.0)
 
 
 def measure(settings: Settings) -> Section:
@@ -123,15 +118,72 @@ THREADS = Contest(
 
 
 def measure_threads(settings: Settings) -> Section:
-    """The kernels on one and on two threads."""
-    title = "2 threads against 1"
+    why_not = "this machine has one core" if machine.cores() < 2 else ""
     if not ops.native_available():
-        return Section("threads", title, [], notes=["Omitted: the native kernels are not built."])
-    if machine.cores() < 2:
-        return Section("threads", title, [], notes=["Omitted: this machine has one core."])
+        why_not = "the native kernels are not built"
+    if why_not:
+        return Section("threads", "2 threads against 1", [], notes=[f"Omitted: {why_not}."])
     table, goals = THREADS.run(settings, 2)
     for found in table.measurements:
         one, two = found.times.values()
         found.numbers["gain, medians"] = one.median / two.median
     notes = ["Bare kernels; both give the same bits. A machine that is busy with other work shows no gain."]
-    return Section("threads", title, [table], goals, notes)
+    return Section("threads", "2 threads against 1", [table], goals, notes)
+
+
+def measure_machine(settings: Settings, matrix: int = _MATRIX, stream: int = _STREAM) -> Measurement:
+    """What the machine can do at best: multiply-adds of a matrix product, bytes of a copy and of a triad in memory."""
+    a, b, out = torch.rand(matrix, matrix), torch.rand(matrix, matrix), torch.empty(matrix, matrix)
+    x, y, z = torch.rand(stream), torch.rand(stream), torch.empty(stream)
+    contenders = [
+        Contender(f"mm {matrix}", lambda: torch.mm(a, b, out=out)),
+        Contender("copy", lambda: z.copy_(x)),
+        Contender("triad", lambda: torch.add(x, y, alpha=3.0, out=z)),
+    ]
+    found = compete("this machine", contenders, settings)
+    product, copy, triad = (timing.best for timing in found.times.values())
+    found.numbers["GFLOP/s"] = 2e-9 * matrix**3 / product
+    found.numbers["copy GB/s"] = 8e-9 * stream / copy
+    found.numbers["triad GB/s"] = 12e-9 * stream / triad
+    return found
+
+
+def flops(problem: LinearProblem) -> int:
+    """A multiply and an add for each connection and sample, three times."""
+    return 6 * problem.budget * problem.workload.batch
+
+
+def least_bytes(problem: LinearProblem) -> int:
+    """What must be read or written once: x, y; x, dy, dx; packed rows and θ twice, dθ; the column pointers twice."""
+    w = problem.workload
+    activations = 4 * w.batch * (3 * w.n_in + 2 * w.n_out)
+    return activations + problem.budget * (8 + 8 + 4) + 16 * (w.n_in + 1)
+
+
+def measure_share(workload: LinearWorkload, limits: Measurement, settings: Settings) -> Measurement:
+    problem = LinearProblem(workload)
+    found = compete(workload.label, [ways.kernel(problem)], settings)
+    seconds = found.times["kernel"].best
+    rate, traffic = 1e-9 * flops(problem) / seconds, 1e-9 * least_bytes(problem) / seconds
+    bandwidth = max(limits.numbers["copy GB/s"], limits.numbers["triad GB/s"])
+    numbers = {"GFLOP/s": rate, "% of peak": 100 * rate / limits.numbers["GFLOP/s"]}
+    numbers |= {"GB/s, least traffic": traffic, "% of bandwidth": 100 * traffic / bandwidth}
+    return replace(found, numbers=numbers)
+
+
+def measure_limits(settings: Settings) -> Section:
+    notes = [
+        "Peak is a large float32 torch.mm on the same number of threads: what this machine reaches in practice. A "
+        "sparse kernel loads and stores the vectors that a matrix product keeps in registers, so it meets the limit of "
+        "loads and stores first.",
+        "GFLOP/s counts 6·K·B operations a layer; least traffic counts every array once, as if caches were perfect.",
+    ]
+    layers = [LinearWorkload(*sizes) for sizes in (LIMIT_LAYERS[1:4] if settings.quick else LIMIT_LAYERS)]
+    with threads(settings.threads):
+        limits = measure_machine(settings)
+        tables = [Table("Limits of the machine", [limits])]
+        if ops.native_available():
+            tables.append(Table("Our kernels", [measure_share(w, limits, settings) for w in layers]))
+        else:
+            notes.append("Shares are omitted: the native kernels are not built.")
+    return Section("limits", "Limits of the machine", tables, notes=notes)

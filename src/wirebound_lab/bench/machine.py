@@ -1,9 +1,8 @@
 """What the numbers were measured on."""
 
-from __future__ import annotations
-
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -14,17 +13,14 @@ from wirebound.version import __version__
 
 def processor() -> str:
     """The processor's own name where the system tells it."""
-    try:
+    with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()
 
 
 def cores() -> int:
-    """Cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system

@@ -1,10 +1,4 @@
-"""A million by a million: memory and time of a layer that no dense one could match; cost grows with K.
-
-Memory of a step beside what is kept: x, y, dx and the kernels' panel, batch × n each. The loss is E = ½‖y‖², whose
-gradient is y itself, so dy is y's own memory; gradients become ``x.grad`` and ``theta.grad`` uncopied.
-"""
-
-from __future__ import annotations
+"""A million by a million: memory and time of a layer that no dense one could match; cost grows with K."""
 
 import time
 from itertools import pairwise
@@ -16,10 +10,9 @@ from wirebound import ops
 from wirebound.methods.deep_r import DeepR
 from wirebound.ops import library
 from wirebound.ops.philox import Stream, stream_of
-from wirebound_lab.bench.contest import Contender, compete
-from wirebound_lab.bench.fresh_process import Peak, run_fresh
-from wirebound_lab.bench.results import Goal, Measurement, Section, Settings, Table
-from wirebound_lab.bench.timing import Timing, threads
+
+from .contest import Contender, Goal, Measurement, Section, Settings, Table, Timing, compete, threads
+from .fresh_process import Peak, run_fresh
 
 SIDE, BUDGET, BATCH = 1_000_000, 10_000_000, 32
 QUICK_SIDE, QUICK_BUDGET = 100_000, 1_000_000
@@ -33,8 +26,6 @@ _L1, _TEMPERATURE = 1e-3, 1e-12
 
 
 class LargeLayer:
-    """The layer, its method and its input."""
-
     def __init__(self, side: int, budget: int, batch: int) -> None:
         self.layer = wb.SparseLinear(side, side, bias=False, budget=budget)
         optimizer = torch.optim.Adam(self.layer.parameters(), lr=_LR_OF_THETA * side**-0.5)
@@ -53,23 +44,23 @@ class LargeLayer:
         """The same step by the ops alone, each timed: no autograd, no method, no module."""
         self.method.zero_grad()
         self.x.grad = None
-        layer, method, wiring = self.layer, self.method, self.layer.wiring
-        x, theta, index = self.x.detach(), wiring.theta.detach(), wiring.layer_index(0)
-        adapter, group = method.adapter, method.adapter.group(wiring)
+        method, wiring, adapter = self.method, self.layer.wiring, self.method.adapter
+        x, theta, index, group = self.x.detach(), wiring.theta.detach(), wiring.layer_index(0), adapter.group(wiring)
+        backend = ops.backend_of(theta)
         method.steps += 1
         clock = [time.perf_counter()]
-        y = ops.backend_of(theta).linear_forward(x, theta, index, layer.out_features, None)
+        y = backend.linear_forward(x, theta, index, self.layer.out_features, None)
         clock.append(time.perf_counter())
-        _, dtheta = ops.backend_of(theta).linear_backward(x, y, theta, index, True, True)
+        _, dtheta = backend.linear_backward(x, y, theta, index, True, True)
         clock.append(time.perf_counter())
         rule, state = adapter.rule(0, group), adapter.state(0, group)
         drifts = method.drifts(0, wiring, method.steps, float(group["lr"]))
         noise = (wiring.seed, stream_of(Stream.NOISE, wiring.index), method.steps)
-        dead = ops.backend_of(theta).update_(theta, dtheta, rule, state, drifts, *noise, sign_bound=True, clamp=False)
+        dead = backend.update_(theta, dtheta, rule, state, drifts, *noise, sign_bound=True, clamp=False)
         clock.append(time.perf_counter())
         wiring.rewire_(dead, adapter.carried(0, group), method.steps, None)
         clock.append(time.perf_counter())
-        return dict(zip(PARTS, (b - a for a, b in pairwise(clock)), strict=True))
+        return {f"{part}, alone": b - a for part, (a, b) in zip(PARTS, pairwise(clock), strict=True)}
 
 
 def measure_here(side: int, budget: int, batch: int, steps: int, threads: int, kernels: str | None) -> dict[str, float]:
@@ -83,21 +74,17 @@ def measure_here(side: int, budget: int, batch: int, steps: int, threads: int, k
     found["peak of construction"] = peak.read()
     peak.restart()
     found["rewired in a step"] = sum(run.step() for _ in range(2)) / 2
-    found["peak of steps"] = peak.read()
-    found["peak"] = peak.whole()
+    found["peak of steps"], found["peak"] = peak.read(), max(peak.before, peak.read())
     kept = wb.ledger(run.layer, run.method)  # before zero_grad: gradients count
     found["bytes a connection"], found["bytes kept"] = kept.per_connection, kept.total
     run.layer.wiring.check()
-    times: list[float] = []
-    parts: list[dict[str, float]] = []
+    times: list[dict[str, float]] = []
     for _ in range(steps):
         start = time.perf_counter()
         run.step()
-        times.append(time.perf_counter() - start)
-        parts.append(run.kernels())
+        times.append({"whole step": time.perf_counter() - start, **run.kernels()})
     run.layer.wiring.check()
-    alone = {f"{name}, alone": min(part[name] for part in parts) for name in PARTS}
-    return {**found, "whole step": min(times), **alone}
+    return {**found, **{name: min(each[name] for each in times) for name in times[0]}}
 
 
 def run_process(side: int, budget: int, batch: int, steps: int, threads: int) -> dict[str, float]:
@@ -110,13 +97,12 @@ def measure_scale(side: int, budget: int, settings: Settings, batch: int = BATCH
     steps = 2 if settings.quick else 4
     found = run_process(side, budget, batch, steps, settings.threads)
     names = ("whole step", *(f"{part}, alone" for part in PARTS))
-    alone = sum(found[name] for name in names[1:])
     numbers = {
         "peak RSS, GB": 1e-9 * found["peak"],
         **{f"peak RSS of {part}, GB": 1e-9 * found[f"peak of {part}"] for part in ("imports", "construction", "steps")},
         "bytes a connection": found["bytes a connection"],
         "bytes kept, GB": 1e-9 * found["bytes kept"],
-        "step ÷ sum of kernels": found["whole step"] / alone,
+        "step ÷ sum of kernels": found["whole step"] / sum(found[name] for name in names[1:]),
         "replaced in a step": found["rewired in a step"],
         "dense weights alone, GB": 4e-9 * side * side,
     }

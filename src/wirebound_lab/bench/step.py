@@ -1,15 +1,10 @@
-"""A whole training step: dense torch with plain SGD against full DEEP R, by ordinary modules and fused.
-
-What a step costs depends on how much is rewired in it. On labels that cannot be learned, ℓ1 pulls every θ to 0 and most
-connections are replaced in every step, which no real training does; so the made-up images here have classes that can be
-learned, as many lit pixels as MNIST, and as many connections replaced in a step.
-"""
+"""A whole training step: dense torch with plain SGD against full DEEP R, by ordinary modules and fused. Its cost
+depends on how much is rewired: the made-up images can be learned, and are lit and rewired as much as MNIST."""
 
 from __future__ import annotations
 
 import copy
 import functools
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, pairwise
@@ -19,14 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import wirebound as wb
-from wirebound.engine.modules import Engine, ModuleEngine
+from wirebound.engine.fused import FusedEngine, why_not_fused
+from wirebound.engine.modules import ModuleEngine
 from wirebound.methods import Method
 from wirebound.nn.sparse_layer import sparse_layers, wirings
 from wirebound.nn.sparsify import to_dense
-from wirebound_lab.bench.contest import Call, Contender, compete
-from wirebound_lab.bench.problem import at_connections, gradient_of, signed
-from wirebound_lab.bench.results import Goal, Measurement, Section, Settings, Table, WrongAnswerError
-from wirebound_lab.bench.timing import Timing, threads
+
+from .contenders import at_connections, gradient_of, signed
+from .contest import Call, Contender, Goal, Measurement, Section, Settings, Table, WrongAnswerError, compete, threads
 
 INPUTS, CLASSES, BATCH, CONNECTIVITY, LR, L1, NOISE = 784, 10, 10, 0.01, 0.05, 1e-4, 1e-6
 SCALE = 1 / 255  # of a byte
@@ -82,17 +77,9 @@ def build(hidden: Sequence[int], inputs: int = INPUTS, *, dense: bool = False) -
     return model, wb.DeepR(model, optimizer, l1=L1, temperature=temperature, newborns="share")
 
 
-def fused_engine(model: nn.Module, method: Method, examples: MadeImages) -> Engine | str:
+def fused_engine(model: nn.Module, method: Method, examples: MadeImages) -> FusedEngine | str:
     """The fused engine for this model, or why there is none."""
-    try:
-        fused = importlib.import_module("wirebound.engine.fused")
-        reason = fused.why_not_fused(model, method)
-        if reason:
-            return str(reason)
-        engine: Engine = fused.FusedEngine(model, method, examples.pixels, examples.y, scale=SCALE)
-    except (ImportError, AttributeError) as error:
-        return str(error)
-    return engine
+    return why_not_fused(model, method) or FusedEngine(model, method, examples.pixels, examples.y, scale=SCALE)
 
 
 class TrainedNetwork:
@@ -120,7 +107,6 @@ class TrainedNetwork:
         self.steps += 1
 
     def plain_step(self) -> None:
-        """The same with torch's optimiser itself: nothing of ours."""
         x, y = next(self.batches)
         self.method.optimizer.zero_grad()
         torch.autograd.backward(F.cross_entropy(self.model(x), y))
@@ -195,31 +181,26 @@ def measure_step(hidden: Sequence[int], settings: Settings) -> tuple[Measurement
     if not isinstance(run, str):
         contenders.append(Contender(FUSED, run, prepare=fused.go_back))
     found = compete(f"{label}, {100 * CONNECTIVITY:g} %, batch {BATCH}", contenders, settings)
-    times = dict(found.times)
+    times = found.times
     if FUSED in times:
-        times[FUSED] = per_step(times[FUSED], FUSED_STEPS)
+        fused_call = times[FUSED]
+        times[FUSED] = replace(fused_call, best=fused_call.best / FUSED_STEPS, median=fused_call.median / FUSED_STEPS)
     ours = {"modules": (MODULES, modules), "fused": (FUSED, fused)}
     timed = {short: entry for short, entry in ours.items() if entry[0] in times}
     numbers = {f"dense ÷ {short}": times[DENSE].best / times[name].best for short, (name, _) in timed.items()}
     numbers |= {f"replaced in a step, {short}": net.rewired / net.steps for short, (_, net) in timed.items()}
-    return replace(found, times=times, numbers=numbers), run if isinstance(run, str) else ""
-
-
-def per_step(timing: Timing, steps: int) -> Timing:
-    return Timing(timing.best / steps, timing.median / steps, timing.samples)
+    return replace(found, numbers=numbers), run if isinstance(run, str) else ""
 
 
 def measure(settings: Settings) -> Section:
     with threads(settings.threads):
         measured = [measure_step(hidden, settings) for hidden in HIDDEN]
     found, missing = [measurement for measurement, _ in measured], measured[-1][1]
-    first = found[0]
     goals = []
     for path, (wanted, prototype) in GOALS.items():
-        reached = first.numbers.get(f"dense ÷ {path}")
-        if reached is not None:
-            subject = f"training step {first.workload}: dense ÷ ours, {path}"
-            goals.append(Goal(subject, wanted, reached, prototype=prototype))
+        if f"dense ÷ {path}" in found[0].numbers:
+            subject = f"training step {found[0].workload}: dense ÷ ours, {path}"
+            goals.append(Goal(subject, wanted, found[0].numbers[f"dense ÷ {path}"], prototype=prototype))
     notes = [
         "Dense takes plain SGD steps; ours all of DEEP R (SGD, ℓ1, noise, death, rebirth) with the paper's settings, "
         "no biases. Batches are cut before the clock starts, except for the fused path, which gathers its own within "

@@ -1,27 +1,24 @@
 """Runs the sections and writes what they found: ``bench.json``, ``bench.md`` and ``bench.svg``."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from wirebound_lab.bench import conv, limits, linear, recurrent, rewire, scale, step, update
-from wirebound_lab.bench.picture import draw
-from wirebound_lab.bench.results import Section, Settings
-from wirebound_lab.bench.text import markdown
+from . import layers, linear, scale, step, update
+from .contest import Section, Settings
+from .text import draw, markdown
 
 SECTIONS: dict[str, Callable[[Settings], Section]] = {
     "linear": linear.measure,
-    "conv": conv.measure,
-    "lstm": recurrent.measure,
+    "conv": layers.measure_convolutions,
+    "lstm": layers.measure_recurrent,
     "update": update.measure,
-    "rewire": rewire.measure,
+    "rewire": update.measure_rewiring,
     "step": step.measure,
     "threads": linear.measure_threads,
     "scale": scale.measure,
-    "limits": limits.measure,
+    "limits": linear.measure_limits,
 }
 
 
@@ -30,18 +27,12 @@ def choose(only: str | None) -> list[str]:
     if only is None:
         return list(SECTIONS)
     names = [name.strip() for name in only.split(",") if name.strip()]
-    for name in names:
-        if name not in SECTIONS:
-            raise ValueError(f"only (={name!r}) must name sections of {', '.join(SECTIONS)}")
+    wrong = [name for name in names if name not in SECTIONS]
+    if wrong:
+        raise ValueError(f"only (={wrong[0]!r}) must name sections of {', '.join(SECTIONS)}")
     if not names:
         raise ValueError(f"only (={only!r}) must name at least one section of {', '.join(SECTIONS)}")
     return [name for name in SECTIONS if name in names]
-
-
-def run(names: Iterable[str], settings: Settings) -> Iterable[Section]:
-    """The sections one after another, each as soon as it is measured."""
-    for name in names:
-        yield SECTIONS[name](settings)
 
 
 def write(folder: Path, sections: Sequence[Section], settings: Settings, about: dict[str, object]) -> list[Path]:

@@ -1,26 +1,33 @@
-"""The update of a step, Algorithm 1 up to the deaths, against torch's Adam alone; and its random numbers."""
+"""The update of a step against torch's Adam alone, its random numbers, and rewiring with Adam's state carried along."""
 
-from __future__ import annotations
-
+import copy
 import ctypes
 import dataclasses
+from itertools import cycle
 
 import torch
 from torch import Tensor
 
 from wirebound import ops
-from wirebound.ops import library, philox
+from wirebound.ops import library, philox, structs
 from wirebound.ops.philox import Stream
 from wirebound.ops.rule import DriftAndNoise, Rule, RuleKind, State
-from wirebound_lab.bench.contest import Call, Contender, Ratio, compete
-from wirebound_lab.bench.results import Measurement, Section, Settings, Table, WrongAnswerError
-from wirebound_lab.bench.timing import threads
+from wirebound.wiring import Wiring, copies
+
+from . import contenders as ways
+from .contenders import LinearProblem, LinearWorkload
+from .contest import Call, Contender, Goal, Measurement, Section, Settings, Table, WrongAnswerError, compete, threads
 
 SIZES = (100_000, 1_000_000)
-DEAD_SHARE = 1000  # one in so many θ is below 0 and is found dead in every call
+DEAD_SHARE = 1000  # one in so many θ is below 0 and is found dead in every call, or is replaced by rewiring
 _LR = 1e-7  # so small that thousands of repeated calls leave θ where it is
 _SHRINK, _NOISE = 1e-10, 1e-9
 OURS = "ours, Adam + ℓ1 + noise + death"
+BATCH = 32
+MOST = 10.0  # per cent, the goal of rewiring
+SHARE_OF_PASS = "rewiring, % of forward + backward"
+# (side of a square layer, K); the goal is judged on each, since no single layer stands for a K.
+LAYERS = ((1024, 100_000), (10_000, 100_000), (10_000, 1_000_000), (4096, 1_000_000), (100_000, 1_000_000))
 
 
 class AdamNumbers:
@@ -40,9 +47,10 @@ class AdamNumbers:
         self.steps += 1
         state = dataclasses.replace(self.state, clock=self.steps)
         drifts = [DriftAndNoise(0, self.theta.numel(), shrink, noise)]
-        how = {"seed": 1, "stream": Stream.NOISE, "step": self.steps}
-        rule = Rule(RuleKind.ADAM, lr=_LR)
-        return ops.backend_of(self.theta).update_(self.theta, self.grad, rule, state, drifts, **how, sign_bound=sign_bound, clamp=False)
+        how = {"seed": 1, "stream": Stream.NOISE, "step": self.steps, "sign_bound": sign_bound, "clamp": False}
+        return ops.backend_of(self.theta).update_(
+            self.theta, self.grad, Rule(RuleKind.ADAM, lr=_LR), state, drifts, **how  # type: ignore[arg-type]
+        )
 
 
 def torch_adam(count: int, *, foreach: bool = False, fused: bool = False) -> tuple[torch.nn.Parameter, Call]:
@@ -82,14 +90,14 @@ def measure_update(count: int, settings: Settings) -> Measurement:
         Contender("ours, Adam + ℓ1 + death", lambda: quiet.update(noise=0.0)),
         Contender(OURS, full.update),
     ]
-    ratios = [Ratio(f"{name} ÷ ours", name, OURS) for name in ("torch Adam", "torch Adam, fused")]
-    found = compete(f"K {count:,}", contenders, settings, ratios)
+    found = compete(f"K {count:,}", contenders, settings)
+    for name in ("torch Adam", "torch Adam, fused"):
+        found.numbers[f"{name} ÷ ours"] = found.times[name].best / found.times[OURS].best
     found.numbers["ours, ns a connection"] = 1e9 * found.times[OURS].best / count
     return found
 
 
 def native_normals(out: Tensor, seed: int = 0) -> Call:
-    """Fills ``out`` by the kernel that the update draws its noise with."""
     native = library.load()
     assert native is not None
     function = native["wb_normals"]
@@ -129,3 +137,94 @@ def measure(settings: Settings) -> Section:
     ]
     tables = [Table("Update", updates), Table("Normal random numbers", normals)]
     return Section("update", "Update of a step", tables, notes=notes)
+
+
+class Rewired:
+    """A wiring with Adam's arrays, in which other connections die in every call."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring, count = copy.deepcopy(wiring), wiring.budget
+        self.moments = [torch.zeros(count), torch.zeros(count)]
+        self.born = torch.zeros(count, dtype=torch.int32)
+        n_dead, cpu = max(1, count // DEAD_SHARE), torch.device("cpu")
+        self.dead = [philox.sample_sorted(count, n_dead, 0, int(Stream.OTHER), i, cpu) for i in range(16)]
+        self._next = cycle(self.dead)
+        self.steps = 0
+
+    def arrays(self) -> list[Tensor]:
+        return [self.wiring.theta.detach(), *self.moments, self.born]
+
+    def bare(self) -> Call:
+        """The kernel alone, on arguments that were made before."""
+        native = library.load()
+        assert native is not None
+        wiring, one, moved = self.wiring, ctypes.c_int64 * 1, self.arrays()
+        copies.go_alone(wiring)  # a copy whose arrays move without its knowing
+        carried = (structs.Carried * len(moved))()
+        for entry, tensor in zip(carried, moved, strict=True):
+            entry.data, entry.size, entry.fill = tensor.data_ptr(), tensor.element_size(), 0
+        n_in, n_out, born, died = one(*wiring.geometry.n_in), one(*wiring.geometry.n_out), one(), one()
+        arrays = (n_in, n_out, wiring.colptr.data_ptr(), wiring.packed_rows.data_ptr(), carried, len(moved))
+        before = (wiring.budget, 1, *arrays)
+        seed, index, threads = wiring.seed, wiring.index, torch.get_num_threads()
+
+        def run() -> None:
+            self.steps += 1
+            dead = next(self._next)
+            after = (seed, index, self.steps, None, born, died, threads)
+            native.wb_rewire(*before, dead.data_ptr(), dead.numel(), *after)
+
+        return run
+
+    def rewire(self) -> None:
+        self.steps += 1
+        carried = [*((moment, 0.0) for moment in self.moments), (self.born, float(self.steps))]
+        self.wiring.rewire_(next(self._next), carried, self.steps, None)
+
+
+def check_rewire(wiring: Wiring) -> None:
+    """Kernel and reference give the same wiring, to the bit."""
+    results = []
+    for implementation in ("reference", "native"):
+        mine = Rewired(wiring)
+        with ops.use(implementation):
+            mine.rewire()
+            mine.rewire()
+        mine.wiring.check()
+        results.append([mine.wiring.packed_rows, mine.wiring.colptr, *mine.arrays()])
+    if not all(torch.equal(a, b) for a, b in zip(*results, strict=True)):
+        raise WrongAnswerError("rewire: the kernel differs from the reference")
+
+
+def measure_rewire(side: int, budget: int, settings: Settings) -> Measurement:
+    """Forward + backward and rewiring of the same layer, in turns."""
+    density = budget / side**2
+    problem = LinearProblem(LinearWorkload(side, side, density, BATCH), budget)
+    check_rewire(problem.wiring)
+    mine, bare = Rewired(problem.wiring), Rewired(problem.wiring)
+    contenders = [
+        Contender(f"forward + backward, B {BATCH}", ways.bare(problem).run),
+        Contender("rewiring", bare.bare() if ops.native_available() else mine.rewire),
+        Contender("rewiring, through Python", mine.rewire),
+    ]
+    found = compete(f"K {budget:,}, {side:,}×{side:,}, {100 * density:.2g} %", contenders, settings)
+    mine.wiring.check()
+    bare.wiring.check()
+    both, rewiring, through = (timing.best for timing in found.times.values())
+    found.numbers[SHARE_OF_PASS] = 100 * rewiring / both
+    found.numbers["through Python, %"] = 100 * through / both
+    found.numbers["ns a replaced connection"] = 1e9 * rewiring / mine.dead[0].numel()
+    return found
+
+
+def measure_rewiring(settings: Settings) -> Section:
+    with threads(settings.threads):
+        found = [measure_rewire(*layer, settings) for layer in (LAYERS[:1] if settings.quick else LAYERS)]
+    subject = f"rewiring 1 in {DEAD_SHARE:,} incl. Adam state, {{}}: of forward + backward"
+    goals = [Goal(subject.format(m.workload), MOST, m.numbers[SHARE_OF_PASS], "%", at_most=True) for m in found]
+    notes = [
+        f"1 in {DEAD_SHARE:,} connections dies and is reborn elsewhere; θ, two moments and the age move along. "
+        "Rewiring and forward + backward are bare kernels, and the goal is judged on these; through Python is rewiring "
+        "as DeepR calls it. The pass of a layer that fits the cache is cheap, so its share is highest."
+    ]
+    return Section("rewire", "Rewiring", [Table("Rewiring", found)], goals, notes)

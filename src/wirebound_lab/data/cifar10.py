@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .content import File, absent, check, parse_idx, read_file, read_known, read_members
+from .content import DataError, File, absent, check, parse_idx, read_file, read_known, read_members, told_as
 from .dataset import Dataset, as_tensor
 from .download import download
-from .errors import DataError
-from .kind import DataKind
+from .locate import DataKind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -130,30 +129,23 @@ class Cifar10(DataKind[Dataset]):
 
 
 def _split(batches: list[NDArray[np.uint8]]) -> tuple[Tensor, Tensor]:
-    """Images and labels of some batches; concatenating copies, also a single one."""
+    """Images and labels of some batches."""
     images = np.concatenate([batch[:, 1:] for batch in batches]).reshape(-1, 3, _SIDE, _SIDE)
-    labels = np.concatenate([batch[:, 0] for batch in batches]).astype(np.int64)
-    return as_tensor(images), as_tensor(labels)
+    return as_tensor(images), as_tensor(np.concatenate([batch[:, 0] for batch in batches]).astype(np.int64))
 
 
 def _decode(content: bytes, form: str, size: tuple[int, int], where: str) -> NDArray[np.uint8]:
     from PIL import Image  # here: most runs never decode an image
 
-    try:
-        with Image.open(io.BytesIO(content), formats=(form,)) as image:
-            if image.size != size or image.mode != "RGB":
-                raise DataError(f"{where}: must be an RGB image of {size}, is {image.mode} of {image.size}")
-            return np.asarray(image)
-    except DataError:
-        raise
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{where}: must be a {form} image that Pillow can decode ({error})") from error
+    rule = f"{where}: must be a {form} image that Pillow can decode"
+    with told_as(rule, OSError, ValueError, KeyError), Image.open(io.BytesIO(content), formats=(form,)) as image:
+        if image.size != size or image.mode != "RGB":
+            raise DataError(f"{where}: must be an RGB image of {size}, is {image.mode} of {image.size}")
+        return np.asarray(image)
 
 
 def _assemble(labels: NDArray[np.uint8], planes: NDArray[np.uint8], file: File, where: str) -> NDArray[np.uint8]:
     """Labels and colour planes in the original layout, checked."""
-    batch = np.empty((_ROWS, 1 + 3 * _SIDE * _SIDE), dtype=np.uint8)
-    batch[:, 0] = labels
-    batch[:, 1:] = planes.reshape(_ROWS, -1)
+    batch = np.column_stack([labels, planes.reshape(_ROWS, -1)])
     check(batch.data.cast("B"), file, f"{where} in the original layout")
     return batch

@@ -4,8 +4,7 @@ Whatever a file holds, a read ends with the content or with a :class:`DataError`
 than the caller's limit.
 """
 
-from __future__ import annotations
-
+import contextlib
 import gzip
 import hashlib
 import io
@@ -14,17 +13,54 @@ import os
 import struct
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DataError
-
 _UNSIGNED_BYTE = 0x08  # the one type of idx that image sets use
 _MOST_DIMENSIONS = 4
+
+
+class DataError(ValueError):
+    """A file, an archive or an argument breaks a rule; the text names it, the rule and the value."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One place that was tried, and why it did not give the data set."""
+
+    where: str
+    reason: str
+
+
+@contextlib.contextmanager
+def told_as(rule: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Errors of these kinds as a DataError that says which rule was broken."""
+    try:
+        yield
+    except DataError:
+        raise
+    except kinds as error:
+        raise DataError(f"{rule} ({str(error)[:300]})") from error
+
+
+class DataUnavailable(DataError):
+    """A data set was found nowhere; ``attempts`` holds every place that was tried, in order."""
+
+    def __init__(self, name: str, attempts: Sequence[Attempt], advice: str = "") -> None:
+        self.name = name
+        self.attempts = tuple(attempts)
+        lines = [f"data set {name!r} was not found. Tried, in this order:"]
+        lines += [f"  {number}. {a.where}: {a.reason}" for number, a in enumerate(self.attempts, 1)]
+        lines += [advice] if advice else []
+        lines.append(
+            f"Set WIREBOUND_DATA to a folder that holds {name}/, or pass its folder as path;"
+            f" the file names are in wirebound_lab.data.{name}."
+        )
+        super().__init__("\n".join(lines))
 
 
 @dataclass(frozen=True)
@@ -85,28 +121,23 @@ def read_members(path: Path, files: Iterable[File], limit: int, folder: str = ""
     that unpacks to terabytes costs neither memory nor time. Raises at the end if a member was not there.
     """
     wanted = {folder + file.name: file for file in files}
-    try:
-        with gzip.open(path, "rb") as packed:
-            bounded = io.BufferedReader(_Bounded(packed, limit, str(path)))
-            with tarfile.open(fileobj=bounded, mode="r|") as archive:
-                for member in archive:
-                    if member.name not in wanted:
-                        continue
-                    file = wanted.pop(member.name)
-                    where = f"{path.name}:{member.name}"
-                    if not member.isreg() or member.size != file.size:
-                        raise DataError(f"{where}: must be a regular file of {file.size} bytes, size is {member.size}")
-                    stream = archive.extractfile(member)
-                    assert stream is not None  # it is one for every regular file
-                    content = stream.read()
-                    check(content, file, where)
-                    yield file, content
-                    if not wanted:
-                        return
-    except DataError:
-        raise
-    except (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, OverflowError) as error:
-        raise DataError(f"{path}: must be an intact .tar.gz ({error})") from error
+    kinds = (tarfile.TarError, EOFError, zlib.error, OSError, ValueError, OverflowError)
+    with told_as(f"{path}: must be an intact .tar.gz", *kinds), gzip.open(path, "rb") as packed:
+        bounded = io.BufferedReader(_Bounded(packed, limit, str(path)))
+        with tarfile.open(fileobj=bounded, mode="r|") as archive:
+            for member in archive:
+                if member.name not in wanted:
+                    continue
+                file, where = wanted.pop(member.name), f"{path.name}:{member.name}"
+                if not member.isreg() or member.size != file.size:
+                    raise DataError(f"{where}: must be a regular file of {file.size} bytes, size is {member.size}")
+                stream = archive.extractfile(member)
+                assert stream is not None  # it is one for every regular file
+                content = stream.read()
+                check(content, file, where)
+                yield file, content
+                if not wanted:
+                    return
     raise DataError(f"{path}: must hold {', '.join(wanted)}")
 
 

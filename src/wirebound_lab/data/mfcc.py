@@ -7,8 +7,6 @@ in steps of a 16-bit recording, so that the floor of all logarithms, 1, is the p
     → coefficients 1-12 → lifter 22; energy = log of the sum of squares of the raw 400-sample window
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

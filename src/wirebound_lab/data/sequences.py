@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .content import DataError
 from .dataset import as_tensor
-from .errors import DataError
 from .mfcc import with_differences
 
 if TYPE_CHECKING:
@@ -92,8 +92,10 @@ class SequenceDataset:
     def scaling(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Mean and deviation of every input over the frames of the training part."""
         total, squares, count = np.zeros(self.features), np.zeros(self.features), 0
-        for chunk in self._chunks(self.part(TRAIN)):
-            values = self._inputs(chunk).astype(np.float64)
+        train = self.part(TRAIN)
+        chunks = np.cumsum(self.lengths[train]) // _CHUNK
+        for number in np.unique(chunks):
+            values = self._inputs(train[chunks == number]).astype(np.float64)
             total, squares, count = total + values.sum(0), squares + (values**2).sum(0), count + len(values)
         mean = total / count
         deviation = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
@@ -161,10 +163,8 @@ class SequenceDataset:
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}={len(self.part(name))}" for name in PARTS)
-        return (
-            f"SequenceDataset({self.name!r}, {counts}, frames={len(self.frames)}, features={self.features},"
-            f" classes={self.classes}, source={self.source!r})"
-        )
+        sizes = f"frames={len(self.frames)}, features={self.features}, classes={self.classes}"
+        return f"SequenceDataset({self.name!r}, {counts}, {sizes}, source={self.source!r})"
 
     def _positions(self, chosen: Index) -> Index:
         """The frames of these utterances, end to end."""
@@ -175,8 +175,3 @@ class SequenceDataset:
     def _inputs(self, chosen: Index) -> NDArray[np.float32]:
         static = self.frames[self._positions(chosen)] * self.step
         return with_differences(static.astype(np.float32, copy=False), self.lengths[chosen])
-
-    def _chunks(self, chosen: Index) -> Iterator[Index]:
-        bounds = np.cumsum(self.lengths[chosen]) // _CHUNK
-        for number in np.unique(bounds):
-            yield chosen[bounds == number]

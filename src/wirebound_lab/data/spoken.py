@@ -8,8 +8,6 @@ Licence: the sentences have that of wirebound; eSpeak NG is GPL-3.0 and comes wi
 Citation: eSpeak NG, https://github.com/espeak-ng/espeak-ng.
 """
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys
@@ -21,11 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from .content import read_file
-from .errors import DataError
-from .kind import DataKind, Route
-from .phones_file import parse_phones
+from .content import DataError, read_file
+from .locate import DataKind, Route
 from .sequences import SequenceDataset
+from .speech import parse_phones
 
 _LIMIT = 20_000_000  # bytes of the file; it has about 6 million
 _UNPACKED_LIMIT = 40_000_000

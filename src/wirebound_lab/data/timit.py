@@ -8,15 +8,18 @@ test (24 speakers, 192 utterances). The sample has no parts of its own: speakers
 The 61 phone labels are folded into 39 classes (Lee & Hon 1989). The glottal stop q has no class: Lee and Hon leave it
 out, so its frames count neither in training nor in the error.
 
+Recordings are NIST SPHERE or RIFF files of 16 kHz, one channel, 16 bits, decoded by soundfile. It takes a file that was
+cut off for a shorter one, so headers are read here first, and what they promise must be there.
+
 Licence: of the Linguistic Data Consortium; may not be passed on.
 Citation: J. Garofolo, L. Lamel, W. Fisher, J. Fiscus, D. Pallett, N. Dahlgren, V. Zue: TIMIT acoustic-phonetic
 continuous speech corpus, LDC93S1, 1993.
 """
 
-from __future__ import annotations
-
+import io
 import os
 import re
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,13 +28,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .audio import read_audio
-from .content import read_file
-from .errors import DataError
-from .kind import DataKind
-from .mfcc import STATIC, frame_centres, mfcc
+from .content import DataError, read_file, told_as
+from .locate import DataKind
+from .mfcc import RATE, STATIC, frame_centres, mfcc
 from .sequences import NO_LABEL, TEST, TRAIN, SequenceDataset
 
+_MOST_HEADER = 65_536
+_MOST_SAMPLES = 60 * RATE  # a minute; the longest sentence of TIMIT has eight seconds
 # Part and region, or the region of the flat layout; speaker, sentence, kind of file; all in lower case.
 _SENTENCE = re.compile(r"(?:(train|test)/dr[1-8]/|dr([1-8])-)([fm][a-z]{3}\d)/(s[ix]\d{1,4})\.(wav|phn)")
 _FLAT_TEST = ("4", "8")
@@ -62,17 +65,11 @@ SENTENCES = 8  # of each speaker, without the two dialect sentences that all of 
 
 
 class Utterance(NamedTuple):
-    """A sentence of the corpus: who speaks, in which part it is, its two files."""
-
     part: str
     speaker: str
     sentence: str
     audio: Path
     labels: Path
-
-    @property
-    def name(self) -> str:
-        return f"{self.speaker}_{self.sentence}"
 
 
 class Timit(DataKind[SequenceDataset]):
@@ -109,25 +106,18 @@ class Timit(DataKind[SequenceDataset]):
                 raise DataError(f"{utterance.audio}: must be longer than half a frame")
             features.append(frames)
             labels.append(read_labels(utterance.labels, len(frames)))
+        lengths = np.array([len(part) for part in features], dtype=np.int64)
+        parts, speakers = np.array([u.part for u in utterances]), np.array([u.speaker for u in utterances])
         return SequenceDataset(
-            name="timit",
-            frames=np.concatenate(features),
-            step=np.ones(STATIC, dtype=np.float32),
-            labels=np.concatenate(labels),
-            lengths=np.array([len(part) for part in features], dtype=np.int64),
-            parts=np.array([u.part for u in utterances]),
-            class_names=CLASSES,
-            source=found,
-            speakers=np.array([u.speaker for u in utterances]),
-            utterances=np.array([u.name for u in utterances]),
-        )
+            "timit", np.concatenate(features), np.ones(STATIC, dtype=np.float32), np.concatenate(labels), lengths,
+            parts, CLASSES, found, speakers, np.array([f"{u.speaker}_{u.sentence}" for u in utterances]),
+        )  # fmt: skip
 
 
 def read_labels(path: Path, frames: int) -> NDArray[np.int16]:
     """The class of each frame: that of the phone which covers the centre of the frame."""
     phones: list[tuple[int, int, int]] = []
-    content = read_file(path, _MOST_LABELS)
-    for number, line in enumerate(content.decode("latin-1").splitlines(), 1):
+    for number, line in enumerate(read_file(path, _MOST_LABELS).decode("latin-1").splitlines(), 1):
         words = line.split()
         if not words:
             continue
@@ -143,9 +133,8 @@ def read_labels(path: Path, frames: int) -> NDArray[np.int16]:
     if not phones:
         raise DataError(f"{path}: must hold labels, holds none")
     starts, ends, classes = np.array(phones).T
-    centres = frame_centres(frames)
-    if starts[-1] > centres[-1] + 80:
-        last = starts[-1]
+    centres, last = frame_centres(frames), phones[-1][0]
+    if last > centres[-1] + 80:
         raise DataError(f"{path}: phones must start within the recording, the last at {last}: is the audio cut off?")
     at = np.searchsorted(starts, centres, side="right") - 1
     covered = (at >= 0) & (centres < ends[at])
@@ -197,3 +186,66 @@ def _check_complete(utterances: list[Utterance], folder: Path) -> None:
     for (part, speaker), count in spoken.items():
         if count != SENTENCES:
             raise DataError(f"{folder}: {part} speaker {speaker} has {count} sentences, must have {SENTENCES}{advice}")
+
+
+def read_audio(path: Path) -> NDArray[np.int16]:
+    """The samples of a recording."""
+    content = read_file(path, _MOST_HEADER + 2 * _MOST_SAMPLES)
+    _check_samples(content, path)
+    # OSError: its own library is missing
+    with told_as(f"{path}: needs the package soundfile: pip install 'wirebound[speech]'", ImportError, OSError):
+        import soundfile  # here: an optional package, and most runs need no audio
+    # soundfile's own errors are RuntimeErrors
+    rule = f"{path}: must be audio that soundfile can decode"
+    with told_as(rule, RuntimeError, TypeError, ValueError), soundfile.SoundFile(io.BytesIO(content)) as sound:
+        if sound.samplerate != RATE:
+            raise DataError(f"{path}: sample rate (={sound.samplerate}) must be {RATE}")
+        if sound.channels != 1 or sound.subtype != "PCM_16":
+            raise DataError(f"{path}: must be one channel of 16-bit PCM, has {sound.channels} of {sound.subtype}")
+        if not 1 <= sound.frames <= _MOST_SAMPLES:
+            raise DataError(f"{path}: samples (={sound.frames}) must be in [1, {_MOST_SAMPLES}]")
+        samples: NDArray[np.int16] = sound.read(dtype="int16")
+    return samples
+
+
+def _check_samples(content: bytes, path: Path) -> None:
+    """Raise unless the file holds as many bytes of samples as its header promises."""
+    kind = {b"NIST": "SPHERE", b"RIFF": "RIFF"}.get(content[:4])
+    try:
+        if kind is None or (kind == "SPHERE" and content[:8] != b"NIST_1A\n"):
+            raise DataError(f"must be a NIST SPHERE or RIFF file, starts with {content[:8]!r}")
+        promised, held = _sphere(content) if kind == "SPHERE" else _riff(content)
+        if promised > held:
+            raise DataError(f"{kind} header promises {promised} bytes of samples, file holds {held}: it is cut off")
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def _sphere(content: bytes) -> tuple[int, int]:
+    """A text header of fixed length, ``name -type value`` a line, then the samples."""
+    length, most = content[8:16], min(_MOST_HEADER, len(content))
+    if not length.strip().isdigit() or not 16 < int(length) <= most:
+        raise DataError(f"length of the SPHERE header (={length!r}) must be in (16, {most}]")
+    lines = content[16 : int(length)].decode("latin-1").split("end_head")[0].splitlines()
+    fields = {line.split(" ")[0]: " ".join(line.split(" ")[2:]).strip() for line in lines}
+    coding = fields.get("sample_coding", "pcm")
+    if coding != "pcm":
+        raise DataError(f"sample_coding (={coding!r}) must be 'pcm': unpack the file with NIST's w_decode first")
+    promised = 1
+    for name in ("sample_count", "sample_n_bytes", "channel_count"):
+        value = fields.get(name, "")
+        if not (value.isascii() and value.isdigit()) or len(value) > 12:  # "²" is a digit, too
+            raise DataError(f"{name} (={value!r}) of the SPHERE header must be a whole number")
+        promised *= int(value)
+    return promised, len(content) - int(length)
+
+
+def _riff(content: bytes) -> tuple[int, int]:
+    """Chunks, each with a name and a length; the samples are in ``data``."""
+    at = 12
+    while at + 8 <= len(content):
+        name, length = struct.unpack_from("<4sI", content, at)
+        if name == b"data":
+            return length, len(content) - at - 8
+        at += 8 + length + length % 2
+    raise DataError("must have a chunk of samples, the RIFF file has none: it is cut off")

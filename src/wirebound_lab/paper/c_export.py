@@ -7,8 +7,6 @@ written as C with float weights and with int8 weights (one scale for each layer,
 and run on all 10,000 test images: the accuracies are those of the compiled code.
 """
 
-from __future__ import annotations
-
 import shutil
 import statistics
 import subprocess
@@ -24,8 +22,7 @@ from wirebound.export import read_network, to_c
 from wirebound_lab import data as datasets
 from wirebound_lab.paper.study import study_parser, write_study
 from wirebound_lab.run import train
-from wirebound_lab.run.config import make_config
-from wirebound_lab.run.presets import preset
+from wirebound_lab.run.config import PRESETS, make_config
 from wirebound_lab.tables import markdown_table
 
 CONNECTIVITIES = (0.005, 0.01, 0.02)
@@ -51,25 +48,24 @@ def run_header(header: Path, x: np.ndarray, name: str = "network") -> np.ndarray
     with tempfile.TemporaryDirectory() as place:
         source, program = Path(place) / "main.c", Path(place) / "main"
         source.write_text(_MAIN.format(header=header.resolve(), name=name, upper=name.upper()), encoding="utf-8")
-        made = subprocess.run(
-            ["gcc", *FLAGS, str(source), "-o", str(program), "-lm"], capture_output=True, text=True, check=False
-        )
+        command = ["gcc", *FLAGS, str(source), "-o", str(program), "-lm"]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
         if made.returncode:
             raise RuntimeError(f"gcc refused {header}:\n{made.stderr}")
         done = subprocess.run([str(program)], input=np.ascontiguousarray(x).tobytes(), capture_output=True, check=True)
     return np.frombuffer(done.stdout, dtype=np.float32).reshape(len(x), -1)
 
 
-def run_rows(connectivities: Sequence[float], seeds: Sequence[int], epochs: int | None) -> list[dict[str, Any]]:
+def run_rows(epochs: int | None) -> list[dict[str, Any]]:
     """Train, write, compile, run: one line for each connectivity and kind of weights."""
     data = datasets.load("mnist")
     pixels, labels = data.test_x.flatten(1).numpy(), data.test_y.numpy()
     more = {} if epochs is None else {"epochs": epochs}
     lines: list[dict[str, Any]] = []
-    for connectivity in connectivities:
+    for connectivity in CONNECTIVITIES:
         mine: dict[tuple[str, str], dict[str, Any]] = {}
-        for seed in seeds:
-            result = train(make_config(preset("recommended"), {"connectivity": connectivity, "seed": seed, **more}))
+        for seed in SEEDS:
+            result = train(make_config(PRESETS["recommended"], {"connectivity": connectivity, "seed": seed, **more}))
             network = read_network(result.model)
             for weights, scales in KINDS:
                 with tempfile.TemporaryDirectory() as place:
@@ -80,7 +76,7 @@ def run_rows(connectivities: Sequence[float], seeds: Sequence[int], epochs: int 
                     "connectivity": connectivity, "connections": result.summary["budget"],
                     "weights": weights if weights == "float" else f"int8, a scale for each {scales}",
                     "accuracy_percent": [], "loss_points": [], "flash_bytes": [], "ram_bytes": written.ram,
-                    "seeds": list(seeds),
+                    "seeds": list(SEEDS),
                 })  # fmt: skip
                 line["accuracy_percent"].append(round(100 * accuracy, 2))
                 line["loss_points"].append(round(100 * (result.summary["test_accuracy"] - accuracy), 2))
@@ -98,18 +94,15 @@ def markdown(lines: Sequence[dict[str, Any]]) -> str:
         "10,000 test images, mean over seeds (each seed in brackets).\n"
         "Made by `python -m wirebound_lab.paper.c_export --out results/export`."
     )
-    columns = ["connections", "weights", "test accuracy of the compiled code", "lost against torch, points"]
-    columns += ["flash, bytes", "RAM, bytes"]
+    accuracy_columns = ["test accuracy of the compiled code", "lost against torch, points"]
+    columns = ["connections", "weights", *accuracy_columns, "flash, bytes", "RAM, bytes"]
     rows = []
     for line in lines:
-        accuracies = line["accuracy_percent"]
-        each = ", ".join(f"{a:.2f}" for a in accuracies)
+        each = ", ".join(f"{accuracy:.2f}" for accuracy in line["accuracy_percent"])
         losses = ", ".join(f"{loss:+.2f}" for loss in line["loss_points"])
-        rows.append([
-            f"{line['connections']:,} ({100 * line['connectivity']:g} %)", line["weights"],
-            f"{statistics.mean(accuracies):.2f} % ({each})", losses, f"{round(statistics.mean(line['flash_bytes'])):,}",
-            f"{line['ram_bytes']:,}",
-        ])  # fmt: skip
+        accuracy, flash = (statistics.mean(line[key]) for key in ("accuracy_percent", "flash_bytes"))
+        cells = [f"{line['connections']:,} ({100 * line['connectivity']:g} %)", line["weights"]]
+        rows.append([*cells, f"{accuracy:.2f} % ({each})", losses, f"{round(flash):,}", f"{line['ram_bytes']:,}"])
     return f"{about}\n\n{markdown_table(columns, rows)}\n"
 
 
@@ -120,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if shutil.which("gcc") is None:
         parser.error("gcc is needed to compile the code")
     torch.set_num_threads(1)
-    lines = run_rows(CONNECTIVITIES, SEEDS, options.epochs)
+    lines = run_rows(options.epochs)
     write_study(options.out, "c", lines, markdown(lines))
     return 0
 

@@ -1,32 +1,19 @@
 """Figure 1B: CIFAR-10 with the tutorial's convolutional network."""
 
-from __future__ import annotations
+from functools import partial
 
-from typing import Any
-
-from wirebound_lab.paper import cifar_jobs as cifar
-from wirebound_lab.paper.charts import against_connectivity, rule
-from wirebound_lab.paper.figure import Drawn, Figure, Panel, Reading, Runs, Scale, scan
-from wirebound_lab.paper.measure import ACCURACY, Measure
-from wirebound_lab.paper.task_job import affordable, difference
+from wirebound_lab.paper.figure import Drawn, Figure, Panel, Reading, Scale
+from wirebound_lab.paper.measure import ACCURACY, Measure, difference, rule
+from wirebound_lab.paper.task_runs import CIFAR, TaskRuns
 
 _LEVEL, _LARGE = 0.05, 0.2  # the connectivities of the paper's claims
 _CLOSE = 0.02  # of accuracy: what counts as close to the fully connected network
 _FIGURE = 0.841  # the paper's, at 5 % after a million steps
-
-
-def runs(scale: Scale, seeds: int) -> Runs:
-    each = affordable(scale, seeds)
-    return {
-        "deep-r": scan(cifar.deep_r, scale, cifar.LEVELS, each),
-        "fixed": scan(cifar.fixed, scale, cifar.FIXED_LEVELS, each),
-        "dense": {1.0: [cifar.dense(scale, s) for s in range(each)]},
-        "soft-deep-r": scan(cifar.soft, scale, cifar.SOFT_STARTS, cifar.scan_seeds(scale, seeds)),
-    }
+runs = partial(CIFAR.runs, methods=("deep-r", "fixed", "dense", "soft-deep-r"))
 
 
 def read(r: Reading) -> Drawn:
-    drawn = draw_by_connectivity(r, ACCURACY, "test accuracy", _LEVEL, cifar.SETTINGS)
+    drawn = draw_by_connectivity(r, ACCURACY, "test accuracy", _LEVEL, CIFAR)
     sparse = r.mean(r.runs["deep-r"][_LEVEL])
     if sparse is not None:
         claim = f"CIFAR-10: DEEP R reaches 84.1 % at {100 * _LEVEL:g} % connectivity"
@@ -39,7 +26,7 @@ def read(r: Reading) -> Drawn:
         claim = f"CIFAR-10: DEEP R at {100 * _LARGE:g} % is close to the fully connected network"
         note = f"read as: less than {100 * _CLOSE:g} % below"
         drawn.finding(claim, "close", gap.words("below", "above"), gap.count, gap.value < _CLOSE, note)
-    for level in cifar.FIXED_LEVELS:
+    for level in r.runs["fixed"]:
         gain = difference(r.done, r.runs["deep-r"][level], r.runs["fixed"][level], ACCURACY.key)
         if gain is not None:
             claim = f"CIFAR-10: DEEP R at {100 * level:g} % is better than fixed connectivity"
@@ -49,29 +36,23 @@ def read(r: Reading) -> Drawn:
 
 
 def draw_by_connectivity(
-    r: Reading, measure: Measure, words: str, level: float, settings: dict[str, Any], dense_name: str | None = None
+    r: Reading, measure: Measure, words: str, level: float, task: TaskRuns, dense_name: str | None = None
 ) -> Drawn:
     """A measure of all methods against connectivity and as a table, and over iterations for those of ``level``."""
     points = {method: measure.points(r.groups(method)) for method in r.runs if method != "dense"}
     dense = r.mean(r.runs["dense"][1.0], measure.key)
     title = f"{words.capitalize()} against connectivity"
-    against = against_connectivity(words.split()[-1], title, measure.label, points, rule("dense", dense, dense_name))
+    against = measure.against_connectivity(words.split()[-1], title, points, rule("dense", dense, dense_name))
     shown = {method: groups.get(level) or next(iter(groups.values())) for method, groups in r.runs.items()}
     title = f"{measure.record_label.capitalize()} over iterations (budgets {100 * level:g} %)"
-    return Drawn(
-        r.scale,
-        settings=dict(settings),
-        charts=[against, measure.over_iterations("iterations", title, shown, r.done)],
-        tables=[measure.table(points, dense)],
-        runs=[jobs[0] for jobs in shown.values()],
-    )
+    charts = [against, measure.over_iterations("iterations", title, shown, r.done)]
+    examples = [jobs[0] for jobs in shown.values()]
+    return Drawn(r.scale, dict(task.settings), charts, [measure.table(points, dense)], runs=examples)
 
 
 FIG1B = Figure(
-    name="fig1b",
-    title="CIFAR-10: accuracy against connectivity",
-    paper="Figure 1B",
-    claim="DEEP R reaches 84.1 % on CIFAR-10 at 5 % connectivity, and at 20 % comes close to the fully connected network.",
+    "fig1b", "CIFAR-10: accuracy against connectivity", "Figure 1B",
+    "DEEP R reaches 84.1 % on CIFAR-10 at 5 % connectivity, and at 20 % comes close to the fully connected network.",
     panels=(Panel(runs, read),),
     notes={
         Scale.QUICK: "twenty steps of each method, one seed",
@@ -80,6 +61,5 @@ FIG1B = Figure(
         "was tried is in docs/reproduce.md",
         Scale.FULL: "the paper's million steps",
     },
-    costs={Scale.QUICK: "1 min", Scale.FITTED: "80 min", Scale.FULL: "weeks"},
-    seeds=2,
-)
+    costs={Scale.QUICK: "1 min", Scale.FITTED: "80 min", Scale.FULL: "weeks"}, seeds=2,
+)  # fmt: skip

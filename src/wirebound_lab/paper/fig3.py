@@ -3,64 +3,38 @@
 Every network of every scan is a point; none is chosen.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
-from types import ModuleType
 from typing import Any
 
-from wirebound_lab.paper import cifar_jobs as cifar
-from wirebound_lab.paper import mnist_jobs as mnist
-from wirebound_lab.paper import speech_jobs as speech
-from wirebound_lab.paper.charts import CONNECTIVITY, METHOD_NAMES, against_connectivity, axis, lines, series
-from wirebound_lab.paper.fig5 import pruning_scan
-from wirebound_lab.paper.figure import Drawn, Figure, Outcomes, Panel, Reading, Runs, Scale, scan
-from wirebound_lab.paper.job import Job
-from wirebound_lab.paper.measure import ACCURACY, ERROR, Measure
-from wirebound_lab.paper.task_job import affordable
+from wirebound_lab.paper.figure import Drawn, Figure, Panel, Reading, Scale
+from wirebound_lab.paper.job import Job, Outcomes
+from wirebound_lab.paper.measure import ACCURACY, CONNECTIVITY, ERROR, METHOD_NAMES, Measure, Piece, axis, lines, series
+from wirebound_lab.paper.task_runs import CIFAR, MNIST, SPEECH, TaskRuns
 
 _RIVALS = ("pruning", "l1-shrinkage")
 _VERY_LOW = 0.006  # connectivity
 _LARGER = 0.05
-Points = dict[str, list[dict[str, Any]]]
-
-
-def mnist_runs(scale: Scale, seeds: int) -> Runs:
-    count = mnist.scan_seeds(scale, seeds)
-    return {
-        "deep-r": scan(mnist.deep_r, scale, mnist.levels(scale), seeds),
-        "soft-deep-r": scan(mnist.soft, scale, mnist.soft_points(scale), count),
-        "pruning": pruning_scan(scale, seeds),
-        "l1-shrinkage": scan(mnist.l1_shrinkage, scale, mnist.exponents(scale), count),
-    }
-
-
-def cifar_runs(scale: Scale, seeds: int) -> Runs:
-    return _task_runs(cifar, scale, cifar.LEVELS, affordable(scale, seeds), cifar.scan_seeds(scale, seeds))
-
-
-def speech_runs(scale: Scale, seeds: int) -> Runs:
-    each = affordable(scale, seeds)
-    return _task_runs(speech, scale, speech.LEVELS[::-1], each, each)
-
-
-def _task_runs(task: ModuleType, scale: Scale, levels: Sequence[float], seeds: int, scan_seeds: int) -> Runs:
-    return {
-        "deep-r": scan(task.deep_r, scale, levels, seeds),
-        "soft-deep-r": scan(task.soft, scale, task.SOFT_STARTS, scan_seeds),
-        "pruning": scan(task.pruning, scale, task.PRUNED, scan_seeds),
-        "l1-shrinkage": scan(task.l1_shrinkage, scale, task.L1_RATES, scan_seeds),
-    }
+Points = dict[str, list[Piece]]
+mnist_runs, cifar_runs, speech_runs = (
+    partial(task.runs, methods=("deep-r", "soft-deep-r", *_RIVALS)) for task in (MNIST, CIFAR, SPEECH)
+)  # fmt: skip
 
 
 def read_mnist(r: Reading) -> Drawn:
-    examples = {method: job for method, points in r.runs.items() if (job := _nearest(points.values(), r.done))}
+    def gap(job: Job) -> float:
+        summary = r.done.summaries[job.folder]
+        return abs(sum(layer["final"] for layer in summary["layers"]) / summary["possible"] - 0.025)
+
+    # Networks with a decent compromise, by their connectivity alone: at the end nearest to 2.5 %, seed 0.
+    ended = {method: r.done.ended([jobs[0] for jobs in points.values()]) for method, points in r.runs.items()}
+    examples = {method: min(jobs, key=gap) for method, jobs in ended.items() if jobs}
     of = ", of the network of each method whose end is nearest to 2.5 %"
     settings = {
-        **mnist.SETTINGS,
+        **MNIST.settings,
         "pruning": "weight decay × quality factor as in fig5",
-        "ℓ1-shrinkage": f"α = 10^(−n/2), n = {', '.join(map(str, mnist.exponents(r.scale)))}",
+        "ℓ1-shrinkage": f"α = 10^(−n/2), n = {', '.join(map(str, r.runs['l1-shrinkage']))}",
     }
     drawn, points = _draw(r, "MNIST", "mnist", ACCURACY, examples, settings, of)
     low = {m: [p for p in found if p["x"] <= _VERY_LOW] for m, found in points.items()}
@@ -88,66 +62,48 @@ def read_mnist(r: Reading) -> Drawn:
 
 
 def read_cifar(r: Reading) -> Drawn:
-    settings = _task_settings(cifar, "by one threshold for all matrices")
-    drawn, points = _draw(r, "CIFAR-10", "cifar", ACCURACY, _first(r), settings)
-    _at_or_below(drawn, "CIFAR-10", points, 1, cifar.scan_seeds(r.scale, r.seeds))
+    settings = _task_settings(CIFAR, "by one threshold for all matrices")
+    examples = {method: next(iter(groups.values()))[0] for method, groups in r.runs.items()}
+    drawn, points = _draw(r, "CIFAR-10", "cifar", ACCURACY, examples, settings)
+    _at_or_below(drawn, "CIFAR-10", points, 1, CIFAR.seeds(r.scale, r.seeds, "pruning"))
     return drawn
 
 
 def read_speech(r: Reading) -> Drawn:
-    settings = _task_settings(speech, f"ℓ2 {speech.DECAY:g}")
-    drawn, points = _draw(r, "Speech", "speech", ERROR, _first(r), settings)
+    settings = _task_settings(SPEECH, f"ℓ2 {SPEECH.weight_decay:g}")
     shown = {method: next(iter(groups.values())) for method, groups in r.runs.items()}
+    examples = {method: jobs[0] for method, jobs in shown.items()}
+    drawn, points = _draw(r, "Speech", "speech", ERROR, examples, settings)
     title = "Speech: validation error over iterations"
     drawn.charts.append(ERROR.over_iterations("speech-iterations", title, shown, r.done))
-    _at_or_below(drawn, "Speech", points, -1, affordable(r.scale, r.seeds))
+    _at_or_below(drawn, "Speech", points, -1, SPEECH.seeds(r.scale, r.seeds, "pruning"))
     _jumps(drawn, shown, r.done)
     return drawn
 
 
-def _task_settings(task: ModuleType, how: str) -> dict[str, Any]:
-    pruned, rates = ", ".join(f"{100 * p:g} %" for p in task.PRUNED), ", ".join(f"{rate:g}" for rate in task.L1_RATES)
-    return {**task.SETTINGS, "pruning": f"to {pruned}, in two cuts, {how}", "ℓ1-shrinkage": f"α {rates}"}
+def _task_settings(task: TaskRuns, how: str) -> dict[str, Any]:
+    pruned, rate = (task.points[method][0] for method in _RIVALS)
+    rivals = {"pruning": f"to {100 * pruned:g} %, in two cuts, {how}", "ℓ1-shrinkage": f"α {rate:g}"}
+    return {**task.settings, **rivals}
 
 
 def _draw(
-    r: Reading, task: str, id: str, measure: Measure, examples: Mapping[str, Job], settings: dict[str, Any],
-    of: str = "",
-) -> tuple[Drawn, Points]:  # fmt: skip
+    r: Reading, task: str, id: str, measure: Measure, examples: Mapping[str, Job], settings: Piece, of: str = ""
+) -> tuple[Drawn, Points]:
     """The measure against connectivity at the end, connectivity over iterations of one run a method, all points."""
     points = {method: measure.points(r.groups(method)) for method in r.runs}
     words = "frame error" if measure is ERROR else measure.label
     title = f"{task}: {words} against connectivity at the end"
-    scatter = against_connectivity(f"{id}-{words.split()[-1]}", title, measure.label, points)
+    scatter = measure.against_connectivity(f"{id}-{words.split()[-1]}", title, points)
     ended = {method: job for method, job in examples.items() if job.folder in r.done.summaries}
     curves = [series(method, _connectivity_curve(job, r.done)) for method, job in ended.items()]
     title = f"{task}: connectivity over iterations{of}"
-    drawn = Drawn(
-        r.scale,
-        settings={task: settings},
-        charts=[scatter, lines(f"{task.lower()}-connectivity", title, axis("iteration"), CONNECTIVITY, curves)],
-        tables=[measure.table(points, None, f"{task}: all points")],
-        runs=list(examples.values()),
-    )
-    return drawn, points
+    charts = [scatter, lines(f"{task.lower()}-connectivity", title, axis("iteration"), CONNECTIVITY, curves)]
+    table = measure.table(points, None, f"{task}: all points")
+    return Drawn(r.scale, {task: settings}, charts, [table], runs=list(examples.values())), points
 
 
-def _first(r: Reading) -> dict[str, Job]:
-    return {method: next(iter(groups.values()))[0] for method, groups in r.runs.items()}
-
-
-def _nearest(groups: Iterable[Sequence[Job]], done: Outcomes) -> Job | None:
-    """A network with a decent compromise, by its connectivity alone: that at the end nearest to 2.5 %, seed 0."""
-
-    def final(job: Job) -> float:
-        summary = done.summaries[job.folder]
-        return sum(layer["final"] for layer in summary["layers"]) / summary["possible"]  # type: ignore[no-any-return]
-
-    ended = [job for jobs in groups for job in done.ended(jobs[:1])]
-    return min(ended, key=lambda job: abs(final(job) - 0.025), default=None)
-
-
-def _connectivity_curve(job: Job, done: Outcomes) -> list[dict[str, Any]]:
+def _connectivity_curve(job: Job, done: Outcomes) -> list[Piece]:
     """The most connections in each window, the start included."""
     summary = done.summaries[job.folder]
     possible = summary["possible"]
@@ -157,7 +113,7 @@ def _connectivity_curve(job: Job, done: Outcomes) -> list[dict[str, Any]]:
     return [point for point in found if point["y"] > 0]
 
 
-def _beside(method: str, p: dict[str, Any], q: dict[str, Any]) -> str:
+def _beside(method: str, p: Piece, q: Piece) -> str:
     both = (METHOD_NAMES[method], p), ("DEEP R", q)
     return ", ".join(f"{name} {100 * at['y']:.2f} % at {100 * at['x']:.2g} %" for name, at in both)
 
@@ -193,14 +149,12 @@ def _jumps(drawn: Drawn, shown: Mapping[str, Sequence[Job]], done: Outcomes) -> 
         holds = worst["deep-r"] < min(worst[m] for m in _RIVALS)
         note = "read as: the largest rise of DEEP R is below that of both others"
         ours = f"largest rise between two epochs: {each}"
-        drawn.finding(claim, "large sudden increases", ours, affordable(drawn.scale, 2), holds, note)
+        drawn.finding(claim, "large sudden increases", ours, 2, holds, note)
 
 
 FIG3 = Figure(
-    name="fig3",
-    title="Strict budgets against pruning and ℓ1-shrinkage",
-    paper="Figure 3",
-    claim="Though its budget is strict, DEEP R does about as well as pruning algorithms that train fully connected networks; "
+    "fig3", "Strict budgets against pruning and ℓ1-shrinkage", "Figure 3",
+    "Though its budget is strict, DEEP R does about as well as pruning algorithms that train fully connected networks; "
     "at very low connectivity pruning and ℓ1-shrinkage fail completely while DEEP R and soft-DEEP R still work.",
     panels=(Panel(mnist_runs, read_mnist), Panel(cifar_runs, read_cifar), Panel(speech_runs, read_speech)),
     notes={
@@ -210,4 +164,4 @@ FIG3 = Figure(
         Scale.FULL: "MNIST: the paper's own settings, every point with all seeds",
     },
     costs={Scale.QUICK: "25 s", Scale.FITTED: "3 h, less where fig1a, fig1b, fig2 and fig5 have been run", Scale.FULL: "weeks"},
-)
+)  # fmt: skip

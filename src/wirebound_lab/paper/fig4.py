@@ -1,13 +1,10 @@
 """Figure 4: transfer on class-shuffled MNIST. The labels change after every epoch, the images do not."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from wirebound_lab.paper.charts import axis, lines, series
-from wirebound_lab.paper.curves import Mean, curve_over_seeds, mean_over
 from wirebound_lab.paper.figure import Drawn, Figure, Panel, Reading, Runs, Scale
 from wirebound_lab.paper.job import TrainJob
+from wirebound_lab.paper.measure import Mean, axis, curve_over_seeds, lines, mean_over, series
 from wirebound_lab.run.config import make_config
 
 _EPOCHS = {Scale.QUICK: 6, Scale.FITTED: 12, Scale.FULL: 40}
@@ -36,7 +33,8 @@ def read(r: Reading) -> Drawn:
     epochs = _EPOCHS[r.scale]
     jobs = r.done.ended(r.runs["deep-r"][epochs])
     recovery = [r.done.metrics(job, "recovery") for job in jobs]
-    transfer = [r.done.metrics(job, "transfer") for job in jobs]
+    # The first epoch compares with the start and is no transfer.
+    transfer = [[record for record in r.done.metrics(job, "transfer") if record["epoch"] > 1] for job in jobs]
     per_epoch = recovery[0][-1]["step"] / epochs if recovery else 1
     within = curve_over_seeds([_within(records, per_epoch) for records in recovery])
     ends = curve_over_seeds([list(_last(records).items()) for records in recovery])
@@ -46,12 +44,15 @@ def read(r: Reading) -> Drawn:
         lines("accuracy", title, x, accuracy, [series("deep-r", within, name="within epochs")]),
         lines("ends", "Test accuracy at the end of each epoch", x, accuracy, [series("deep-r", ends)]),
     ]
+    rows = []
     for key in _CORRELATED:
-        title, layers = f"Correlation of {key} with those one epoch before", []
+        layers = []
         for n, name in enumerate(_LAYERS):
-            curves = [[(record["epoch"], record[key][n]) for record in _transfers(run)] for run in transfer]
+            curves = [[(record["epoch"], record[key][n]) for record in run] for run in transfer]
             layers.append(series(f"layer-{n + 1}", curve_over_seeds(curves), name=name))
-        charts.append(lines(key, title, x, axis("correlation"), layers))
+            if jobs:
+                rows.append([key, name, *(_third(transfer, key, n, late).text() for late in (False, True))])
+        charts.append(lines(key, f"Correlation of {key} with those one epoch before", x, axis("correlation"), layers))
     settings = {
         "network": "784-400-400-10, no biases, ReLU",
         "optimiser": "SGD, η 0.05, batch 1",
@@ -60,15 +61,11 @@ def read(r: Reading) -> Drawn:
         "activities": "of 1,000 test images; softmax of the output layer",
     }
     columns = ["of", "layer", "first third", "last third"]
-    table: dict[str, Any] = {"title": "Correlation with one epoch before", "columns": columns, "rows": []}
+    table = {"title": "Correlation with one epoch before", "columns": columns, "rows": rows}
     drawn = Drawn(r.scale, settings, charts, [table], runs=jobs)
     if jobs:
-        for key in _CORRELATED:
-            for n, name in enumerate(_LAYERS):
-                table["rows"].append([key, name, *(_third(transfer, key, n, late).text() for late in (False, True))])
-        _recovers(drawn, recovery)
-        _rises(drawn, recovery)
-        _correlations(drawn, transfer)
+        _accuracy_findings(drawn, recovery)
+        _correlation_findings(drawn, transfer)
     return drawn
 
 
@@ -88,11 +85,6 @@ def _last(records: Records) -> dict[int, float]:
     return {record["epoch"]: record["test_accuracy"] for record in records}
 
 
-def _transfers(records: Records) -> Records:
-    """The first epoch compares with the start and is no transfer."""
-    return [record for record in records if record["epoch"] > 1]
-
-
 def _part(values: list[float], late: bool) -> float:
     """The mean over the last (or the first) third."""
     third = max(1, len(values) // 3)
@@ -102,10 +94,10 @@ def _part(values: list[float], late: bool) -> float:
 
 def _third(transfer: list[Records], key: str, layer: int, late: bool) -> Mean:
     """Of a layer's correlations, the mean over the last (or the first) third of the epochs, over seeds."""
-    return mean_over(_part([record[key][layer] for record in _transfers(run)], late) for run in transfer)
+    return mean_over(_part([record[key][layer] for record in run], late) for run in transfer)
 
 
-def _recovers(drawn: Drawn, recovery: list[Records]) -> None:
+def _accuracy_findings(drawn: Drawn, recovery: list[Records]) -> None:
     pairs = []  # right after a shuffle, and at the end of the epoch
     for records in recovery:
         first, last = _last(records[::-1]), _last(records)
@@ -115,9 +107,6 @@ def _recovers(drawn: Drawn, recovery: list[Records]) -> None:
     holds = all(b > a + 0.3 for a, b in pairs)
     note = "read as: in every epoch of every seed, it gains more than 30 %"
     drawn.finding("the accuracy recovers after every shuffle", "recovers", ours, len(recovery), holds, note)
-
-
-def _rises(drawn: Drawn, recovery: list[Records]) -> None:
     ends = [list(_last(records).values()) for records in recovery]
     early, late = ([_part(values, part) for values in ends] for part in (False, True))
     ours = f"{mean_over(early).percent()} in the first third of the epochs, {mean_over(late).percent()} in the last"
@@ -126,7 +115,7 @@ def _rises(drawn: Drawn, recovery: list[Records]) -> None:
     drawn.finding(claim, "clear trend", ours, len(recovery), holds)
 
 
-def _correlations(drawn: Drawn, transfer: list[Records]) -> None:
+def _correlation_findings(drawn: Drawn, transfer: list[Records]) -> None:
     for key in _CORRELATED:
         layers = [_third(transfer, key, n, late=True) for n in range(len(_LAYERS))]
         claim = f"the correlation of {key} between epochs is largest in the first layer"
@@ -142,10 +131,8 @@ def _correlations(drawn: Drawn, transfer: list[Records]) -> None:
 
 
 FIG4 = Figure(
-    name="fig4",
-    title="Transfer on class-shuffled MNIST",
-    paper="Figure 4",
-    claim="When labels are shuffled after every epoch, accuracy recovers after every shuffle and rises across shuffles; "
+    "fig4", "Transfer on class-shuffled MNIST", "Figure 4",
+    "When labels are shuffled after every epoch, accuracy recovers after every shuffle and rises across shuffles; "
     "correlations of weights and activities between epochs increase and are largest in the first layer.",
     panels=(Panel(runs, read),),
     notes={
@@ -153,6 +140,5 @@ FIG4 = Figure(
         Scale.FITTED: f"the paper's settings, {_EPOCHS[Scale.FITTED]} epochs of 60,000 steps",
         Scale.FULL: f"the paper's settings, {_EPOCHS[Scale.FULL]} epochs of 60,000 steps (the paper's own number is not printed)",
     },
-    costs={Scale.QUICK: "1 s", Scale.FITTED: "5 min", Scale.FULL: "15 min"},
-    seeds=5,
-)
+    costs={Scale.QUICK: "1 s", Scale.FITTED: "5 min", Scale.FULL: "15 min"}, seeds=5,
+)  # fmt: skip

@@ -3,28 +3,20 @@
 Accuracy and connectivity at each point; nothing is chosen, so the test set may be looked at.
 """
 
-from __future__ import annotations
-
 import itertools
+from functools import partial
 from typing import Any
 
-from wirebound_lab.paper import mnist_jobs as mnist
-from wirebound_lab.paper.figure import Drawn, Figure, Panel, Reading, Runs, Scale, scan
-from wirebound_lab.paper.job import Job
+from wirebound_lab.paper.figure import Drawn, Figure, Panel, Reading, Scale
+from wirebound_lab.paper.task_runs import MNIST
 
-
-def pruning_scan(scale: Scale, seeds: int) -> dict[tuple[float, float], list[Job]]:
-    """The runs at each (weight decay, quality factor)."""
-    return scan(mnist.pruning, scale, itertools.product(*mnist.pruning_grid(scale)), mnist.scan_seeds(scale, seeds))
-
-
-def runs(scale: Scale, seeds: int) -> Runs:
-    return {"pruning": pruning_scan(scale, seeds)}
+runs = partial(MNIST.runs, methods=("pruning",))
 
 
 def read(r: Reading) -> Drawn:
-    grid, (decays, qualities) = r.runs["pruning"], mnist.pruning_grid(r.scale)
-    settings = {**mnist.SETTINGS, "pruning": "train, prune, train, prune, train, a third of the steps each, with ℓ2"}
+    grid = r.runs["pruning"]
+    decays, qualities = (list(dict.fromkeys(values)) for values in zip(*grid, strict=True))
+    settings = {**MNIST.settings, "pruning": "train, prune, train, prune, train, a third of the steps each, with ℓ2"}
     del settings["DEEP R"], settings["soft-DEEP R"]
     drawn = Drawn(r.scale, settings, runs=[grid[decays[0], q][0] for q in qualities])
     accuracy, connectivity = (
@@ -35,7 +27,7 @@ def read(r: Reading) -> Drawn:
         drawn.charts.append({
             "id": "accuracy" if found is accuracy else "connectivity", "kind": "grid", "title": title,
             "x": {"label": "quality factor q"}, "y": {"label": "weight decay"},
-            "value": {"label": title.lower(), "percent": True}, "columns": list(qualities), "rows": list(decays),
+            "value": {"label": title.lower(), "percent": True}, "columns": qualities, "rows": decays,
             "cells": [[found[d, q].value if (d, q) in found else None for q in qualities] for d in decays],
         })  # fmt: skip
     if not accuracy:
@@ -58,10 +50,8 @@ def read(r: Reading) -> Drawn:
 
 
 FIG5 = Figure(
-    name="fig5",
-    title="Pruning on MNIST: weight decay × quality factor",
-    paper="Figure 5 (appendix A)",
-    claim="The settings of the pruning algorithm were searched over a grid of weight decay and quality factor; those that "
+    "fig5", "Pruning on MNIST: weight decay × quality factor", "Figure 5 (appendix A)",
+    "The settings of the pruning algorithm were searched over a grid of weight decay and quality factor; those that "
     "leave few connections lose accuracy.",
     panels=(Panel(runs, read),),
     notes={
@@ -70,4 +60,4 @@ FIG5 = Figure(
         Scale.FULL: "3 × 4 points in the paper's settings with all seeds; the paper's own grid values are not printed",
     },
     costs={Scale.QUICK: "5 s", Scale.FITTED: "11 min", Scale.FULL: "35 min"},
-)
+)  # fmt: skip

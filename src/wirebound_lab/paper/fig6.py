@@ -8,15 +8,12 @@ budget (the authors' code), and in the layer where a connection went dormant (a 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-from wirebound_lab.paper import mnist_jobs as mnist
-from wirebound_lab.paper.charts import axis, lines, series
-from wirebound_lab.paper.curves import boxcar, curve_over_seeds, grouped, mean_over
-from wirebound_lab.paper.figure import Drawn, Figure, Outcomes, Panel, Reading, Runs, Scale
-from wirebound_lab.paper.job import Job
-from wirebound_lab.paper.measure import ACCURACY
+from wirebound_lab.paper.figure import Drawn, Figure, Panel, Reading, Runs, Scale
+from wirebound_lab.paper.job import Job, Outcomes
+from wirebound_lab.paper.measure import ACCURACY, axis, boxcar, curve_over_seeds, grouped, lines, mean_over, series
+from wirebound_lab.paper.task_runs import MNIST, mnist_job
 
 _LEVEL, _EPOCHS = 0.01, 20
 _WIDTH, _POINTS = 9, 100  # windows of the boxcar; points of a curve
@@ -27,8 +24,7 @@ SCOPES = {
 }
 
 
-@dataclass(frozen=True)
-class Births:
+class Births(NamedTuple):
     """Newborns per iteration of one run, [layer][window], and the iterations at which windows end."""
 
     steps: list[int]
@@ -41,9 +37,19 @@ class Births:
         rates = [[w["newborns"][n] / (w["step_to"] - w["step_from"] + 1) for w in windows] for n in range(len(layers))]
         return cls([w["step_to"] for w in windows], rates, [layer["possible"] for layer in layers])
 
+    def relative(self, rates: list[float]) -> list[float]:
+        """Of each potential connection."""
+        return [rate / possible for rate, possible in zip(rates, self.possible, strict=True)]
+
 
 def runs(scale: Scale, seeds: int) -> Runs:
-    return {scope: {_LEVEL: [mnist.deep_r(scale, _LEVEL, s, _EPOCHS, scope) for s in range(seeds)]} for scope in SCOPES}
+    words, own = f"deep-r-{_LEVEL:g}-e{_EPOCHS}", {"method": "deep-r", "connectivity": _LEVEL, "epochs": _EPOCHS}
+    found: dict[str, dict[float, list[Job]]] = {}
+    for scope in SCOPES:
+        name = words + ("" if scope == "share" else f"-{scope}")
+        rule = {"scope": "layer"} if scope == "layer" else {"newborns": scope}
+        found[scope] = {_LEVEL: [mnist_job(scale, name, s, **own, **rule) for s in range(seeds)]}
+    return found
 
 
 def read(r: Reading) -> Drawn:
@@ -51,33 +57,41 @@ def read(r: Reading) -> Drawn:
     jobs = {scope: points[_LEVEL] for scope, points in r.runs.items()}
     births = {scope: [Births.of(job, r.done) for job in ran] for scope, of in jobs.items() if (ran := r.done.ended(of))}
     own = {"connectivity": _LEVEL, "epochs": _EPOCHS, "newborns": "all three readings of the rule"}
-    drawn = Drawn(r.scale, {**mnist.SETTINGS, **own}, runs=[of[0] for of in jobs.values()])
+    drawn = Drawn(r.scale, {**MNIST.settings, **own}, runs=[of[0] for of in jobs.values()])
     for scope, found in births.items():
-        drawn.charts += _charts(scope, found)
+        _add_charts(drawn, scope, found)
     title = "Test accuracy over iterations, newborns by first shares"
     drawn.charts.append(ACCURACY.over_iterations("accuracy", title, {"deep-r": jobs["share"]}, r.done))
-    rows = [[SCOPES[scope], mean.percent()] for scope, of in jobs.items() if (mean := r.mean(of))]
-    drawn.tables = [_table(births), {"title": "Test accuracy", "columns": ["newborns", "test accuracy"], "rows": rows}]
+    rows = []
+    for scope, found in births.items():
+        late = zip(rates := _rates(found), found[0].relative(rates), strict=True)
+        rows.append([SCOPES[scope], *(f"{rate:.3g} ({relative:.2e})" for rate, relative in late)])
+    columns = ["newborns", *(f"layer {n + 1}" for n in range(len(rows[0]) - 1 if rows else 0))]
+    title = "Newborns per iteration in the last quarter of the training"
+    note = "in brackets: of each potential connection of the layer"
+    means = [[SCOPES[scope], mean.percent()] for scope, of in jobs.items() if (mean := r.mean(of))]
+    drawn.tables = [
+        {"title": title, "columns": columns, "rows": rows, "note": note},
+        {"title": "Test accuracy", "columns": ["newborns", "test accuracy"], "rows": means},
+    ]
     if births:
         _findings(drawn, births)
     return drawn
 
 
-def _charts(scope: str, births: list[Births]) -> list[dict[str, Any]]:
+def _add_charts(drawn: Drawn, scope: str, births: list[Births]) -> None:
     absolute, relative = [], []
-    for number, possible in enumerate(births[0].possible):
-        name = f"layer {number + 1} ({possible:,} potential)"
-        curves = [_curve(b, b.rates[number]) for b in births]
-        smooth = [_curve(b, [y / possible for y in boxcar(b.rates[number], _WIDTH)]) for b in births]
-        absolute.append(series(f"layer-{number + 1}", curve_over_seeds(curves), name=name))
-        relative.append(series(f"layer-{number + 1}", curve_over_seeds(smooth), name=name))
+    for n, possible in enumerate(births[0].possible):
+        name = f"layer {n + 1} ({possible:,} potential)"
+        curves = [_curve(b, b.rates[n]) for b in births]
+        smooth = [_curve(b, [y / possible for y in boxcar(b.rates[n], _WIDTH)]) for b in births]
+        absolute.append(series(f"layer-{n + 1}", curve_over_seeds(curves), name=name))
+        relative.append(series(f"layer-{n + 1}", curve_over_seeds(smooth), name=name))
     x, y = axis("iteration"), axis("newborns per iteration", "log")
     per_place = axis("newborns per iteration and potential connection", "log")
     title = f"Newborns relative to potential connections, {SCOPES[scope]}"
-    return [
-        lines(f"newborns-{scope}", f"Newborns per iteration, {SCOPES[scope]}", x, y, absolute),
-        lines(f"relative-{scope}", title, x, per_place, relative),
-    ]
+    drawn.charts.append(lines(f"newborns-{scope}", f"Newborns per iteration, {SCOPES[scope]}", x, y, absolute))
+    drawn.charts.append(lines(f"relative-{scope}", title, x, per_place, relative))
 
 
 def _curve(births: Births, rates: list[float]) -> list[tuple[float, float]]:
@@ -93,20 +107,6 @@ def _rates(births: list[Births], start: float = 0.75, stop: float = 1.0) -> list
         return sum(found) / len(found)
 
     return [mean_over(part(b.rates[number]) for b in births).value for number in range(len(births[0].possible))]
-
-
-def _table(births: dict[str, list[Births]]) -> dict[str, Any]:
-    rows = []
-    for scope, found in births.items():
-        late = zip(_rates(found), found[0].possible, strict=True)
-        rows.append([SCOPES[scope], *(f"{rate:.3g} ({rate / possible:.2e})" for rate, possible in late)])
-    layers = len(rows[0]) - 1 if rows else 0
-    return {
-        "title": "Newborns per iteration in the last quarter of the training",
-        "columns": ["newborns", *(f"layer {n + 1}" for n in range(layers))],
-        "rows": rows,
-        "note": "in brackets: of each potential connection of the layer",
-    }
 
 
 def _findings(drawn: Drawn, births: dict[str, list[Births]]) -> None:
@@ -126,7 +126,7 @@ def _findings(drawn: Drawn, births: dict[str, list[Births]]) -> None:
     drawn.finding(claim, "stable", ours, seeds, max(changes) < 0.25, note)
     for scope in [scope for scope in ("uniform", "share") if scope in births]:
         found = births[scope]
-        relative = [rate / possible for rate, possible in zip(_rates(found), found[0].possible, strict=True)]
+        relative = found[0].relative(_rates(found))
         ratio = max(relative) / min(relative) if min(relative) > 0 else math.inf
         claim = f"the stable number is proportional to the potential connections of the layer (newborns {SCOPES[scope]})"
         note = "read as: newborns per potential connection differ by less than a factor 1.5 between layers"
@@ -134,10 +134,8 @@ def _findings(drawn: Drawn, births: dict[str, list[Births]]) -> None:
 
 
 FIG6 = Figure(
-    name="fig6",
-    title="Rewiring of DEEP R during training on MNIST",
-    paper="Figure 6 (appendix D)",
-    claim="Newborns per iteration start small, settle at a stable value proportional to the number of potential connections "
+    "fig6", "Rewiring of DEEP R during training on MNIST", "Figure 6 (appendix D)",
+    "Newborns per iteration start small, settle at a stable value proportional to the number of potential connections "
     "of the layer, and stay there after the accuracy has converged.",
     panels=(Panel(runs, read),),
     notes={
@@ -146,4 +144,4 @@ FIG6 = Figure(
         Scale.FULL: "the paper's own settings at 1 %, 20 epochs, all three readings of where newborns go",
     },
     costs={Scale.QUICK: "2 s", Scale.FITTED: "1 min", Scale.FULL: "1 min"},
-)
+)  # fmt: skip

@@ -7,17 +7,15 @@ Every row is the last epoch of 784-300-100-10. ``choose`` compares settings on 1
 what it finds best is written into the rows and presets here by hand, and only then is ``run`` called.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from wirebound_lab.paper.study import accuracy_line, add_jobs, run_configs, study_parser, write_study
+from wirebound_lab.paper.study import accuracy_line, run_configs, study_parser, write_study
 from wirebound_lab.run import RunConfig
-from wirebound_lab.run.config import make_config
-from wirebound_lab.run.presets import preset
+from wirebound_lab.run.config import PRESETS, make_config
 from wirebound_lab.tables import markdown_table, plus_minus
 
 HELD_OUT = 10_000
@@ -34,7 +32,7 @@ class Row:
     seeds: Sequence[int] = (0, 1, 2)
 
     def config(self, seed: int, **more: Any) -> RunConfig:
-        return make_config(preset(self.preset), self.settings, {"seed": seed, **more})
+        return make_config(PRESETS[self.preset], self.settings, {"seed": seed, **more})
 
 
 _LITERAL = "paper: 96.2 %; Algorithm 1 read literally"
@@ -55,39 +53,33 @@ ROWS = (
 
 
 # What was compared on held-out training data before the rows were fixed
+def _choice(kind: str, connectivity: float, seeds: tuple[int, ...], name: str, **settings: Any) -> Row:
+    percent = f"{100 * connectivity:g}"
+    prefix, bar = {
+        "paper": ("paper", "scope of the paper's run"),
+        "recommended": ("recommended", "the recommended preset"),
+        "thorough": (f"thorough-{percent}", f"the thorough preset at {percent} %"),
+    }[kind]
+    own = {"connectivity": connectivity, **({"epochs": 20} if kind == "paper" else {}), **settings}
+    return Row(f"{prefix}-{name}", own, bar, kind, seeds)
 
 
-def _paper(name: str, **settings: Any) -> Row:
-    own = {"connectivity": 0.01, "epochs": 20, **settings}
-    return Row(f"paper-{name}", own, "scope of the paper's run", "paper", (0, 1))
-
-
-def _ours(name: str, **settings: Any) -> Row:
-    own = {"connectivity": 0.01, **settings}
-    return Row(f"recommended-{name}", own, "the recommended preset", "recommended", (0, 1))
-
-
-def _long(name: str, connectivity: float, seeds: tuple[int, ...] = (0,), **settings: Any) -> Row:
-    own, percent = {"connectivity": connectivity, **settings}, f"{100 * connectivity:g}"
-    return Row(f"thorough-{percent}-{name}", own, f"the thorough preset at {percent} %", "thorough", seeds)
-
-
+_paper, _ours = partial(_choice, "paper", 0.01, (0, 1)), partial(_choice, "recommended", 0.01, (0, 1))
+_long, _long_1 = partial(_choice, "thorough", 0.01), partial(_choice, "thorough", 0.01, (1,))
+_long_2, _long_5 = partial(_choice, "thorough", 0.02, (0,)), partial(_choice, "thorough", 0.05, (0,))
 CHOICES = (
     _paper("global-share"), _paper("global-uniform", newborns="uniform"), _paper("layer", scope="layer"),
     _ours("as-it-is"), _ours("lr-0.7", lr=0.7), _ours("lr-2.8", lr=2.8), _ours("batch-10", lr=0.7, batch_size=10),
     _ours("l1-5e-5", l1=5e-5), _ours("l1-2e-4", l1=2e-4), _ours("exponential", schedule="exponential", final_lr=0.01),
     _ours("allocation-paper", allocation="paper"), _ours("layer", scope="layer"),
     _ours("newborns-uniform", newborns="uniform"), _ours("no-bias", bias=False),
-    _long("as-it-is", 0.01, (0, 1, 2)), _long("batch-20", 0.01, lr=1.4, batch_size=20),
-    _long("batch-100", 0.01, (1,), batch_size=100), _long("batch-100-lr-3", 0.01, (1,), batch_size=100, lr=3.0),
-    _long("lr-1.4", 0.01, (1,), lr=1.4), _long("l1-7e-5", 0.01, (1,), l1=7e-5),
-    _long("allocation-paper", 0.01, (1,), allocation="paper"), _long("300-epochs", 0.01, (1,), epochs=300),
-    _long("lr-1", 0.01, (0, 1, 2), lr=1.0), _long("lr-1-l1-7e-5", 0.01, (0, 1, 2), lr=1.0, l1=7e-5),
-    _long("as-it-is", 0.02),
-    _long("lr-1", 0.02, lr=1.0), _long("lr-1-l1-5e-5", 0.02, lr=1.0, l1=5e-5), _long("l1-5e-5", 0.02, l1=5e-5),
-    _long("as-it-is", 0.05),
-    _long("l1-5e-5", 0.05, l1=5e-5), _long("lr-1-l1-5e-5", 0.05, lr=1.0, l1=5e-5),
-    _long("lr-1-l1-2e-5", 0.05, lr=1.0, l1=2e-5), _long("lr-0.5-l1-5e-5", 0.05, lr=0.5, l1=5e-5),
+    _long((0, 1, 2), "as-it-is"), _long((0,), "batch-20", lr=1.4, batch_size=20), _long_1("batch-100", batch_size=100),
+    _long_1("batch-100-lr-3", batch_size=100, lr=3.0), _long_1("lr-1.4", lr=1.4), _long_1("l1-7e-5", l1=7e-5),
+    _long_1("allocation-paper", allocation="paper"), _long_1("300-epochs", epochs=300),
+    _long((0, 1, 2), "lr-1", lr=1.0), _long((0, 1, 2), "lr-1-l1-7e-5", lr=1.0, l1=7e-5),
+    _long_2("as-it-is"), _long_2("lr-1", lr=1.0), _long_2("lr-1-l1-5e-5", lr=1.0, l1=5e-5), _long_2("l1-5e-5", l1=5e-5),
+    _long_5("as-it-is"), _long_5("l1-5e-5", l1=5e-5), _long_5("lr-1-l1-5e-5", lr=1.0, l1=5e-5),
+    _long_5("lr-1-l1-2e-5", lr=1.0, l1=2e-5), _long_5("lr-0.5-l1-5e-5", lr=0.5, l1=5e-5),
     _ours("adam", optimizer="adam", lr=0.003, l1=0.01, batch_size=32),
 )  # fmt: skip
 
@@ -122,9 +114,8 @@ def markdown(table: Sequence[dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = study_parser("MNIST with a few thousand connections.", "choose", "run")
+    parser = study_parser("MNIST with a few thousand connections.", "choose", "run", jobs=True)
     parser.add_argument("--only", nargs="*", help="names of rows")
-    add_jobs(parser)
     options = parser.parse_args(arguments)
     rows, held_out = (CHOICES, HELD_OUT) if options.what == "choose" else (ROWS, 0)
     chosen = [row for row in rows if not options.only or row.name in options.only]

@@ -12,11 +12,9 @@ the same examples, the power to which its probabilities are best raised, because
 ``run`` reads it and reports each row as it is and sharpened.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +28,8 @@ from wirebound_lab import data as datasets
 from wirebound_lab.data import Dataset
 from wirebound_lab.paper.study import read_json, study_parser, write_study
 from wirebound_lab.run import RunConfig, train
-from wirebound_lab.run.config import make_config
-from wirebound_lab.run.loop import choose_engine
-from wirebound_lab.run.models import build_method, build_optimizer
-from wirebound_lab.run.presets import preset
+from wirebound_lab.run.config import PRESETS, make_config
+from wirebound_lab.run.models import build_method, build_optimizer, choose_engine
 from wirebound_lab.tables import deviation, markdown_table, plus_minus
 
 DATA = "mnist"
@@ -44,16 +40,15 @@ BURN_IN = 3  # epochs at the new learning rate before the first sample
 CHOICES = tuple((lr, t) for lr in (0.03, 0.1, 0.35, 1.4) for t in (0.0, 1e-8, 1e-6, 1 / 50_000))
 CHOICE_SAMPLES = 20
 KEYS = ("accuracy", "nll", "ece")
+Scores = dict[str, float]
 SAMPLING = {"lr": 0.35, "temperature": 1e-8}  # the lowest NLL of results/mnist/ensemble/choice.md
 
 
 def config_of(seed: int, **more: Any) -> RunConfig:
-    return make_config(preset("recommended"), {"data": DATA, "connectivity": 0.01, "seed": seed, **more})
+    return make_config(PRESETS["recommended"], {"data": DATA, "connectivity": 0.01, "seed": seed, **more})
 
 
-def sample(
-    model: nn.Module, config: RunConfig, data: Dataset, *, lr: float, temperature: float, samples: int
-) -> Samples:
+def sample(model: nn.Module, config: RunConfig, data: Dataset, *, lr: float, temperature: float, samples: int) -> Samples:
     """Continue from a trained model at constant rates; one sample an epoch."""
     config = config.replace(lr=lr, temperature=temperature, schedule="constant").check()
     method = build_method(config, model, build_optimizer(config, model))
@@ -84,7 +79,7 @@ def held_out() -> tuple[Dataset, Tensor, Tensor]:
 def choose(out: Path, seeds: Sequence[int]) -> None:
     """All choices on held-out data, best negative log-likelihood first."""
     data, x, y = held_out()
-    rows: dict[tuple[float, float], list[dict[str, float]]] = {choice: [] for choice in CHOICES}
+    rows: dict[tuple[float, float], list[Scores]] = {choice: [] for choice in CHOICES}
     alone = []
     for seed in seeds:
         config = config_of(seed, validation=HELD_OUT)
@@ -99,7 +94,14 @@ def choose(out: Path, seeds: Sequence[int]) -> None:
     table = [{"lr": lr, "temperature": t, **_mean(found)} for (lr, t), found in rows.items()]
     table.sort(key=lambda row: row["nll"])
     result = {"seeds": list(seeds), "samples": CHOICE_SAMPLES, "single": _mean(alone), "choices": table}
-    write_study(out, "choice", result, _choice_text(result))
+    accuracy, nll, ece = _cells(_mean(alone), {}, "%")
+    head = (
+        f"Held-out training data, ensembles of {CHOICE_SAMPLES}, mean over seeds {list(seeds)}; "
+        f"the single annealed network: accuracy {accuracy}, NLL {nll}, ECE {ece}.\n\n"
+    )
+    shown = [[f"{row['lr']:g}", f"{row['temperature']:.3g}", *_cells(row, {}, "%")] for row in table]
+    columns = ("learning rate", "temperature", "accuracy", "NLL", "ECE")
+    write_study(out, "choice", result, head + markdown_table(columns, shown) + "\n")
 
 
 def predictions(seed: int, data: Dataset, held_out: int, x: Tensor) -> tuple[dict[str, Tensor], Samples]:
@@ -110,10 +112,8 @@ def predictions(seed: int, data: Dataset, held_out: int, x: Tensor) -> tuple[dic
     found = {f"single, {config.epochs} epochs": single(trained, x)}
     found[f"single, {total} epochs"] = single(train(config.replace(epochs=total)).model, x)
     samples = sample(trained, config, data, samples=max(COUNTS), **SAMPLING)
-    means = samples.predictions(x, (1, *COUNTS))
-    found["the last sample alone"] = means[0]
-    found |= {f"ensemble of {count}": mean for count, mean in zip(COUNTS, means[1:], strict=True)}
-    return found, samples
+    names = ["the last sample alone", *(f"ensemble of {count}" for count in COUNTS)]
+    return found | dict(zip(names, samples.predictions(x, (1, *COUNTS)), strict=True)), samples
 
 
 def fit(out: Path, seeds: Sequence[int]) -> None:
@@ -135,7 +135,7 @@ def run(out: Path, seeds: Sequence[int]) -> None:
     powers = (read_json(out, "sharpness") or {"powers": {}})["powers"]
     data = datasets.load(DATA)
     x, y = data.inputs("test", flatten=True), data.test_y
-    rows: dict[str, list[dict[str, float]]] = {}
+    rows: dict[str, list[Scores]] = {}
     seconds: list[float] = []
     for seed in seeds:
         began = time.perf_counter()
@@ -155,47 +155,29 @@ def run(out: Path, seeds: Sequence[int]) -> None:
     write_study(out, "ensemble", result, _text(result))
 
 
-def _mean(found: Sequence[dict[str, float]]) -> dict[str, Any]:
+def _mean(found: Sequence[Scores]) -> dict[str, Any]:
     mean = {key: statistics.mean(row[key] for row in found) for key in found[0]}
-    spread = {key: deviation(row[key] for row in found) or 0.0 for key in found[0]}
-    return {**mean, "spread": spread}
+    return {**mean, "spread": {key: deviation(row[key] for row in found) or 0.0 for key in found[0]}}
 
 
 def _gains(table: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each ensemble against each single network, as they are and both sharpened."""
+    """Each ensemble against each single network, as they are and both sharpened: seed by seed, with standard errors."""
     found = []
     for sharp in (False, True):
         rows = [row for row in table if row["name"].endswith("sharpened") == sharp]
         alone = [row for row in rows if row["name"].startswith("single")]
-        found += [_gain(base, row) for row in rows if row["name"].startswith("ensemble") for base in alone]
+        for row, base in ((row, base) for row in rows if row["name"].startswith("ensemble") for base in alone):
+            gain: dict[str, Any] = {"name": row["name"], "against": base["name"]}
+            for key in KEYS:
+                gaps = [b[key] - a[key] for a, b in zip(base["each"], row["each"], strict=True)]
+                gain[key] = {"mean": statistics.mean(gaps), "error": (deviation(gaps) or 0.0) / len(gaps) ** 0.5}
+            found.append(gain)
     return found
 
 
-def _gain(base: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """Seed by seed: how much better ``row`` is, with the standard error of the mean."""
-    found: dict[str, Any] = {"name": row["name"], "against": base["name"]}
-    for key in KEYS:
-        gaps = [b[key] - a[key] for a, b in zip(base["each"], row["each"], strict=True)]
-        found[key] = {"mean": statistics.mean(gaps), "error": (deviation(gaps) or 0.0) / len(gaps) ** 0.5}
-    return found
-
-
-def _choice_text(result: dict[str, Any]) -> str:
-    def cells(row: dict[str, Any]) -> list[str]:
-        return [f"{100 * row['accuracy']:.2f} %", f"{row['nll']:.4f}", f"{100 * row['ece']:.2f} %"]
-
-    accuracy, nll, ece = cells(result["single"])
-    head = (
-        f"Held-out training data, ensembles of {result['samples']}, mean over seeds {result['seeds']}; "
-        f"the single annealed network: accuracy {accuracy}, NLL {nll}, ECE {ece}.\n\n"
-    )
-    rows = [[f"{row['lr']:g}", f"{row['temperature']:.3g}", *cells(row)] for row in result["choices"]]
-    return head + markdown_table(("learning rate", "temperature", "accuracy", "NLL", "ECE"), rows) + "\n"
-
-
-def _cells(means: dict[str, float], spreads: dict[str, float], unit: str, sign: str = "") -> list[str]:
+def _cells(means: Mapping[str, Any], spreads: Mapping[str, float], unit: str, sign: str = "") -> list[str]:
     parts = (("accuracy", 2, unit), ("nll", 4, ""), ("ece", 2, unit))
-    return [plus_minus(means[key], spreads[key], digits, unit, sign) for key, digits, unit in parts]
+    return [plus_minus(means[key], spreads.get(key), digits, unit, sign) for key, digits, unit in parts]
 
 
 def _text(result: dict[str, Any]) -> str:
@@ -210,13 +192,10 @@ def _text(result: dict[str, Any]) -> str:
     for gain in result["gains"]:
         means, errors = ({key: gain[key][what] for key in KEYS} for what in ("mean", "error"))
         gains.append([gain["name"], gain["against"], *_cells(means, errors, "points", "+")])
-    return (
-        head
-        + markdown_table(("networks", "accuracy", "negative log-likelihood", "calibration error (15 bins)"), rows)
-        + "\n\nSeed by seed, mean ± standard error of the mean (less NLL and ECE is better):\n\n"
-        + markdown_table(("networks", "against", "accuracy", "NLL", "ECE"), gains)
-        + "\n"
-    )
+    columns = ("networks", "accuracy", "negative log-likelihood", "calibration error (15 bins)")
+    between = "\n\nSeed by seed, mean ± standard error of the mean (less NLL and ECE is better):\n\n"
+    against = markdown_table(("networks", "against", "accuracy", "NLL", "ECE"), gains)
+    return f"{head}{markdown_table(columns, rows)}{between}{against}\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

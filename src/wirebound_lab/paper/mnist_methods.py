@@ -14,8 +14,6 @@ the best of those runs counts that stayed within it: soft-deep-r with the most c
 and pruning, which start dense, with those at the end.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +21,7 @@ from typing import Any
 
 from wirebound.methods import METHODS
 from wirebound.methods.soft_rules import temperature_from_l1, theta_min_for
-from wirebound_lab.paper.study import accuracy_line, add_jobs, read_json, run_configs, study_parser, write_study
+from wirebound_lab.paper.study import accuracy_line, read_json, run_configs, study_parser, write_study
 from wirebound_lab.run import RunConfig
 from wirebound_lab.run.config import ConfigError, make_config
 from wirebound_lab.tables import markdown_table, plus_minus
@@ -84,21 +82,17 @@ def levels_of(method: str, levels: Sequence[float]) -> Sequence[float | None]:
 
 def choose(methods: Sequence[str], out: Path, jobs: int, base: Point) -> list[dict[str, Any]]:
     """What each point of each grid reaches on held-out examples."""
-    plan = {
-        name_of(method, point, level, 0): (method, point, level)
-        for method in methods
-        for level in levels_of(method, CHOICE_LEVELS)
-        for point in points(method)
-    }
+    cells = [(m, point, level) for m in methods for level in levels_of(m, CHOICE_LEVELS) for point in points(m)]
+    plan = {name_of(*cell, 0): cell for cell in cells}
     configs = {name: settings(*what, {**base, "seed": 0}) for name, what in plan.items()}
     done = run_configs(configs, out / "choice", jobs)
     for name, why in done.lost.items():
         print(f"not to be chosen: {name}: {why}")
     found = []
     for name, summary in done.summaries.items():
-        about = dict(zip(("method", "point", "level"), plan[name], strict=True))
-        accuracy, connectivity, seconds = (summary[key] for key in ("test_accuracy", "connectivity", "seconds"))
-        found.append({**about, "accuracy": accuracy, "connectivity": connectivity, "seconds": seconds})
+        method, point, level = plan[name]
+        more = {"accuracy": summary["test_accuracy"], **{key: summary[key] for key in ("connectivity", "seconds")}}
+        found.append({"method": method, "point": point, "level": level, **more})
     return found
 
 
@@ -123,22 +117,17 @@ def run(
     cells = [(method, 1.0) for method in methods if method == "dense"]
     cells += [(method, level) for method in methods if method != "dense" for level in levels]
     configs: dict[str, RunConfig] = {}
-    names: dict[tuple[str, float], list[str]] = {cell: [] for cell in cells}
+    lines: list[tuple[str, float, Point | None, list[str]]] = []
     for method, level in cells:
-        point = best(choices, method, level)
-        if point is None:
-            continue
+        point, names = best(choices, method, level), []
         told = level if levels_of(method, levels) == levels else None
-        for seed in seeds:
-            name = name_of(method, point, told, seed)
-            names[method, level].append(name)
-            configs[name] = settings(method, point, told, {**base, "seed": seed})
+        if point is not None:
+            names = [name_of(method, point, told, seed) for seed in seeds]
+            configs |= {n: settings(method, point, told, {**base, "seed": s}) for n, s in zip(names, seeds, strict=True)}
+        lines.append((method, level, point, names))
     done = run_configs(configs, out / "test", jobs)
     done.check_all()
-    return [
-        table_line(method, level, best(choices, method, level), [done.summaries[name] for name in names[method, level]])
-        for method, level in cells
-    ]
+    return [table_line(m, level, point, [done.summaries[name] for name in names]) for m, level, point, names in lines]
 
 
 def table_line(method: str, level: float, point: Point | None, summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -164,11 +153,8 @@ def markdown(lines: Sequence[dict[str, Any]]) -> str:
         rows.append([name, *(f"{published[level]:.2f}" if level in published else "" for level in levels)])
     head = f"Accuracy in percent on the {ran[0]['evaluated_on']} set after {ran[0]['epochs']} epochs" if ran else ""
     dense = cells.get(("dense", 1.0), {"runs": 0})
-    above = [
-        f"{line['method']} at {100 * line['level']:g} %: up to {100 * max(line['connectivity']):.3g} %"
-        for line in ran
-        if max(line["connectivity"]) > line["level"] * 1.001
-    ]
+    over = [line for line in ran if max(line["connectivity"]) > line["level"] * 1.001]
+    above = [f"{x['method']} at {100 * x['level']:g} %: up to {100 * max(x['connectivity']):.3g} %" for x in over]
     parts = [
         f"{head}, mean ± standard deviation over seeds.\n",
         markdown_table(["method", *(f"{100 * level:g} %" for level in levels)], rows) + "\n",
@@ -185,15 +171,13 @@ def markdown(lines: Sequence[dict[str, Any]]) -> str:
 def _cell(line: dict[str, Any]) -> str:
     if not line["runs"]:
         return "not reached"
-    cell = plus_minus(line["mean"], line["spread"])
+    cell, most = plus_minus(line["mean"], line["spread"]), max(line["connectivity"])
     # Where a method finds its own size, the size that it found.
-    most = max(line["connectivity"])
     return cell if abs(most / line["level"] - 1) < 0.02 else f"{cell} (at {100 * most:.2g} %)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = study_parser("MNIST with all methods at rising connectivity.", "choose", "run")
-    add_jobs(parser)
+    parser = study_parser("MNIST with all methods at rising connectivity.", "choose", "run", jobs=True)
     parser.add_argument("--methods", nargs="*", choices=tuple(GRIDS), help="only these")
     parser.add_argument("--levels", nargs="*", type=float, default=LEVELS, help="connectivities of the test")
     parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)

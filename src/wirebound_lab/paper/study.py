@@ -1,7 +1,5 @@
 """What studies share: their command line, their runs, and how they write tables."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics
@@ -9,24 +7,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wirebound_lab.paper.figure import Outcomes
-from wirebound_lab.paper.job import Summary, TrainJob
-from wirebound_lab.paper.runner import run_jobs
+from wirebound_lab.paper.job import Outcomes, Summary, TrainJob, run_jobs
 from wirebound_lab.run import RunConfig
 from wirebound_lab.tables import deviation
 
 
-def study_parser(description: str, *what: str) -> argparse.ArgumentParser:
+def study_parser(description: str, *what: str, jobs: bool = False) -> argparse.ArgumentParser:
     """Options of every study; ``what``: its steps, of which the last looks at the test set."""
     parser = argparse.ArgumentParser(description=description)
     if what:
         parser.add_argument("what", choices=what, help="compare settings on held-out data, or run the test")
     parser.add_argument("--out", type=Path, required=True)
+    if jobs:
+        parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each")
     return parser
-
-
-def add_jobs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each")
 
 
 def run_configs(configs: Mapping[str, RunConfig], runs: Path, workers: int) -> Outcomes:
@@ -37,15 +31,13 @@ def run_configs(configs: Mapping[str, RunConfig], runs: Path, workers: int) -> O
 def accuracy_line(summaries: Sequence[Summary]) -> dict[str, Any]:
     """Accuracy in percent over seeds, and how it was reached."""
     accuracies = [100 * summary["test_accuracy"] for summary in summaries]
-    first = summaries[0]
     return {
         "accuracy_percent": [round(accuracy, 2) for accuracy in accuracies],
         "mean": round(statistics.mean(accuracies), 3),
         "spread": round(deviation(accuracies) or 0.0, 3),
         "budget_kept": all(s["budget"] is None or s["min_active"] == s["max_active"] == s["budget"] for s in summaries),
         "seconds_each": round(statistics.mean(summary["seconds"] for summary in summaries), 1),
-        "path": first["path"],
-        "evaluated_on": first["evaluated_on"],
+        **{key: summaries[0][key] for key in ("path", "evaluated_on")},
     }
 
 

@@ -4,8 +4,6 @@ Claims: the formal chain (Algorithm 3) samples p*(θ, c); soft-DEEP R (Algorithm
 (Algorithm 1) samples neither but ``strict_law``, to which it comes as √η with falling step size η.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence
@@ -15,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from wirebound.checkpoint.atomic import write_file
 from wirebound_lab import theory
-from wirebound_lab.paper.charts import axis, lines, series
-from wirebound_lab.paper.experiment import write_text
 from wirebound_lab.paper.figure import Drawn, Figure, Panel, Reading, Runs, Scale
 from wirebound_lab.paper.job import Job, Summary, read_summary
+from wirebound_lab.paper.measure import axis, lines, series
 from wirebound_lab.run.record import RunFolderError
 from wirebound_lab.theory import Grid, Law, Logistic, Problem, Quadratic, Record, distance, formal_law
 
@@ -32,7 +30,6 @@ BOXES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 class Case:
     """One problem, with K, T, and the bins of θ."""
 
-    name: str
     words: str
     problem: Problem
     active: int
@@ -59,17 +56,12 @@ _ALIKE = Quadratic([1.0] * 6, [1.0] * 6, l1=0.3, theta_min=THETA_MIN)
 _UNLIKE = Quadratic([1.0, 2.0, 1.0, 0.5, 1.0, 1.0], [2.0, 1.5, 1.0, 0.5, 0.0, -1.0], l1=0.3, theta_min=THETA_MIN)
 _REGRESSION = Logistic(_INPUTS, _TARGETS, (1, -1, 1, -1), l1=0.6, theta_min=THETA_MIN)
 _UNEVENLY = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.5, 7.0, 11.0, 18.0)
+_POSTERIOR = "posterior of a logistic regression with four inputs on eight examples, K = 2, T = 1"
 CASES = {
-    case.name: case
-    for case in (
-        Case("symmetric", "six connections alike, K = 3, T = 1", _ALIKE, 3, 1.0),
-        Case("asymmetric", "six connections from useful to harmful, K = 2, T = 0.7", _UNLIKE, 2, 0.7),
-        Case(
-            "logistic", "posterior of a logistic regression with four inputs on eight examples, K = 2, T = 1",
-            _REGRESSION, 2, 1.0, _UNEVENLY,
-        ),
-    )
-}  # fmt: skip
+    "symmetric": Case("six connections alike, K = 3, T = 1", _ALIKE, 3, 1.0),
+    "asymmetric": Case("six connections from useful to harmful, K = 2, T = 0.7", _UNLIKE, 2, 0.7),
+    "logistic": Case(_POSTERIOR, _REGRESSION, 2, 1.0, _UNEVENLY),
+}
 
 
 @dataclass(frozen=True)
@@ -93,7 +85,8 @@ class TheoryJob(Job):
         laws = case.laws()
         summary: Summary = {"settings": asdict(self), "words": case.words, "exact": _exact(case, laws)}
         summary |= {**self.measure(case, laws), "seconds": round(time.perf_counter() - began, 3)}
-        write_text(path / "summary.json", json.dumps(summary, indent=1) + "\n")
+        path.mkdir(parents=True, exist_ok=True)
+        write_file(path / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
         return summary
 
     def finished(self, path: Path) -> Summary | None:
@@ -132,19 +125,17 @@ class TheoryJob(Job):
             "soft-DEEP R, all sets, exp(-E/T)": (soft_record.active, soft.by_number()),
             "soft-DEEP R, all sets, wider box": (soft_record.active, wider.by_number()),
         }
-        return {
-            "eta": self.eta,
-            "samples": formal_record.samples,
-            "frequency": {name: (seen.sum(0) / seen.sum()).tolist() for name, seen in visits.items()},
-            "architectures": {name: distance(*pair).as_dict() for name, pair in compared.items()},
-            "theta": {
-                "formal chain, formal law": _worst(formal_record, formal),
-                "DEEP R, formal law": _worst(deep_r, formal, grid),
-                "DEEP R, strict law": _worst(deep_r, strict, grid),
-                "soft-DEEP R, exp(-E/T)": _worst(soft_record, soft),
-                "soft-DEEP R, wider box": _worst(soft_record, wider),
-            },
+        theta = {
+            "formal chain, formal law": _worst(formal_record, formal),
+            "DEEP R, formal law": _worst(deep_r, formal, grid),
+            "DEEP R, strict law": _worst(deep_r, strict, grid),
+            "soft-DEEP R, exp(-E/T)": _worst(soft_record, soft),
+            "soft-DEEP R, wider box": _worst(soft_record, wider),
         }
+        frequency = {name: (seen.sum(0) / seen.sum()).tolist() for name, seen in visits.items()}
+        architectures = {name: distance(*pair).as_dict() for name, pair in compared.items()}
+        about = {"eta": self.eta, "samples": formal_record.samples}
+        return {**about, "frequency": frequency, "architectures": architectures, "theta": theta}
 
 
 def _worst(record: Record, law: Law, merge: Grid | None = None) -> dict[str, float]:
@@ -162,12 +153,9 @@ def _exact(case: Case, laws: tuple[Law, Law, Law]) -> dict[str, Any]:
     for box in BOXES:
         boxed = formal_law(case.problem, case.active, case.temperature, case.grid(-box))
         boxes[f"{box:g}"] = theory.total_variation(boxed.probability, strict.probability)
-    return {
-        "sets": ["".join(str(k + 1) for k in np.flatnonzero(row)) for row in formal.sets],
-        "formal": formal.probability.tolist(),
-        "strict": strict.probability.tolist(),
-        "formal_to_strict_by_box": boxes,
-    }
+    sets = ["".join(str(k + 1) for k in np.flatnonzero(row)) for row in formal.sets]
+    shares = {"formal": formal.probability.tolist(), "strict": strict.probability.tolist()}
+    return {"sets": sets, **shares, "formal_to_strict_by_box": boxes}
 
 
 # The figure
@@ -233,23 +221,16 @@ def _charts(case: str, summaries: list[Summary]) -> list[dict[str, Any]]:
     ends = [{"x": v, "y": v} for v in (min(shares), max(shares))]
     visits.append(series("identity", ends, "line", "as it should be"))
     scale = "log" if max(shares) > 5 * min(shares) else "linear"
-    return [
-        lines(
-            f"visits-{case}", f"{case}: visits of each architecture against its probability, η = {eta:g}",
-            axis("probability", scale), axis("share of visits", scale), visits,
-        ),
-        lines(
-            f"distance-{case}", f"{case}: total variation between visits and law, by step size",
-            axis("step size η", "log"), axis("total variation", "log"), distances,
-        ),
-    ]  # fmt: skip
+    x, y = axis("probability", scale), axis("share of visits", scale)
+    steps, gap = axis("step size η", "log"), axis("total variation", "log")
+    title = f"{case}: visits of each architecture against its probability, η = {eta:g}"
+    by_step = f"{case}: total variation between visits and law, by step size"
+    return [lines(f"visits-{case}", title, x, y, visits), lines(f"distance-{case}", by_step, steps, gap, distances)]
 
 
 THEORY = Figure(
-    name="theory",
-    title="The stationary law against running chains",
-    paper="Section 3, Theorems 1 and 2",
-    claim="The formal chain of DEEP R converges to p*(θ, c), whose marginal over architectures is p*(c) ∝ p*(θ_{∉c} < 0); "
+    "theory", "The stationary law against running chains", "Section 3, Theorems 1 and 2",
+    "The formal chain of DEEP R converges to p*(θ, c), whose marginal over architectures is p*(c) ∝ p*(θ_{∉c} < 0); "
     "soft-DEEP R converges to exp(−E/T).",
     panels=(Panel(runs, read),),
     notes={
@@ -257,6 +238,5 @@ THEORY = Figure(
         Scale.FITTED: "three problems, 2048 chains, three step sizes",
         Scale.FULL: "three problems, 4096 chains, three step sizes",
     },
-    costs={Scale.QUICK: "3 s", Scale.FITTED: "4 min", Scale.FULL: "8 min"},
-    seeds=1,
-)
+    costs={Scale.QUICK: "3 s", Scale.FITTED: "4 min", Scale.FULL: "8 min"}, seeds=1,
+)  # fmt: skip

@@ -3,16 +3,13 @@
     python -m wirebound_lab.paper.theory_study --out results/theory
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 from wirebound_lab.paper import theory
-from wirebound_lab.paper.runner import run_jobs
-from wirebound_lab.paper.study import add_jobs, study_parser, write_study
-from wirebound_lab.report.markup import Html, tag
-from wirebound_lab.report.svg import linear_axis, picture, rungs, text
+from wirebound_lab.paper.job import run_jobs
+from wirebound_lab.paper.study import study_parser, write_study
+from wirebound_lab.report.markup import Html, linear_axis, picture, rungs, tag, text
 from wirebound_lab.tables import markdown_table
 
 _STYLE = """
@@ -46,14 +43,10 @@ def markdown(found: dict[str, Any]) -> str:
         exact, last = case["exact"], case["steps"][-1]
         seen, etas = last["frequency"], [step["eta"] for step in case["steps"]]
         columns = {
-            "active": exact["sets"],
-            "formal law": exact["formal"],
-            "formal chain": seen["formal"],
-            "soft-DEEP R, compatible": seen["soft_compatible"],
-            "strict law": exact["strict"],
-            "DEEP R": seen["deep_r"],
+            "active": exact["sets"], "formal law": exact["formal"], "formal chain": seen["formal"],
+            "soft-DEEP R, compatible": seen["soft_compatible"], "strict law": exact["strict"], "DEEP R": seen["deep_r"],
             "soft-DEEP R, exactly K": seen["soft_exactly_k"],
-        }
+        }  # fmt: skip
         rows = [[row[0], *(f"{share:.4f}" for share in row[1:])] for row in zip(*columns.values(), strict=True)]
         parts += [
             f"## {case['name']}: {case['words']}\n",
@@ -77,13 +70,9 @@ def markdown(found: dict[str, Any]) -> str:
 
 def draw(found: dict[str, Any]) -> str:
     """One panel for each problem: bars are the exact laws, marks what was sampled at the smallest step size."""
-    parts = [
-        text(12, 24, "How often each architecture is sampled", "title", None),
-        tag("rect", x=12, y=36, width=12, height=12, class_="formal"),
-        text(30, 47, "formal law p*(c)", anchor=None),
-        tag("rect", x=150, y=36, width=12, height=12, class_="strict"),
-        text(168, 47, "strict law", anchor=None),
-    ]
+    parts = [text(12, 24, "How often each architecture is sampled", "title", None)]
+    for x, words, law in ((12, "formal law p*(c)", "formal"), (150, "strict law", "strict")):
+        parts += [tag("rect", x=x, y=36, width=12, height=12, class_=law), text(x + 18, 47, words, anchor=None)]
     x = 260
     for _, words, class_ in _MARKS:
         parts += [tag("circle", cx=x, cy=42, r=4, class_=class_), text(x + 10, 47, words, anchor=None)]
@@ -116,11 +105,10 @@ def _panel(case: dict[str, Any], top: int) -> list[Html]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = study_parser("The stationary law of the paper against running chains.")
+    parser = study_parser("The stationary law of the paper against running chains.", jobs=True)
     parser.add_argument("--chains", type=int, default=2048, help="independent chains, a multiple of 64 (default: 2048)")
     parser.add_argument("--span", type=float, default=40.0, help="time (step size x steps) that is sampled (default: 40)")
     parser.add_argument("--seed", type=int, default=0)
-    add_jobs(parser)
     options = parser.parse_args(arguments)
     same = (options.chains, options.span, options.seed)
     jobs = {case: [theory.TheoryJob(case, eta, *same) for eta in theory.STEP_SIZES] for case in theory.CASES}

@@ -10,15 +10,12 @@ For each method: the share of informative columns among the k that it ranks high
 ones), the test accuracy of its own model, and that of one classifier for all, an RBF SVM on those k columns.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,8 +38,7 @@ ROWS, TEST_ROWS, COLUMNS = 300, 2000, 2000
 GRID: dict[str, list[Any]] = {"budget": [300, 1000], "l1": [0.1, 0.3, 0.7, 0.9]}  # of DEEP R
 
 
-@dataclass(frozen=True, eq=False)
-class Wide:
+class Wide(NamedTuple):
     """One table, split, with the columns that matter."""
 
     train_x: np.ndarray
@@ -85,14 +81,9 @@ def _with_probes(load: Callable[..., tuple[np.ndarray, np.ndarray]], rng: Rng, s
     return np.column_stack([X, *probes]), y, real
 
 
-TABLES: dict[str, Callable[[Rng, int], Made]] = {
-    "linear": _linear,
-    "clusters": _clusters,
-    "squares": _squares,
-    "breast cancer + probes": partial(_with_probes, load_breast_cancer),
-    "wine + probes": partial(_with_probes, load_wine),
-    "digits + probes": partial(_with_probes, load_digits),
-}
+_REAL = {"breast cancer": load_breast_cancer, "wine": load_wine, "digits": load_digits}
+TABLES: dict[str, Callable[[Rng, int], Made]] = {"linear": _linear, "clusters": _clusters, "squares": _squares}
+TABLES |= {f"{name} + probes": partial(_with_probes, load) for name, load in _REAL.items()}
 
 
 def make_table(name: str, seed: int) -> Wide:
@@ -100,9 +91,8 @@ def make_table(name: str, seed: int) -> Wide:
     rng = np.random.default_rng(seed)
     X, y, informative = TABLES[name](rng, seed)
     order = rng.permutation(X.shape[1])
-    train_x, test_x, train_y, test_y = train_test_split(
-        X[:, order], y, train_size=min(ROWS, len(y) // 2), stratify=y, random_state=seed
-    )
+    rows = min(ROWS, len(y) // 2)
+    train_x, test_x, train_y, test_y = train_test_split(X[:, order], y, train_size=rows, stratify=y, random_state=seed)
     return Wide(train_x, train_y, test_x, test_y, frozenset(np.flatnonzero(order < informative).tolist()))
 
 
@@ -128,17 +118,14 @@ def _l1_logistic(table: Wide, seed: int) -> Scored:
     return _search(model, {"logisticregression__C": [0.03, 0.1, 0.3, 1.0, 3.0]}, table, seed)
 
 
-def _extra_trees(table: Wide, seed: int) -> Scored:
-    return _search(ExtraTreesClassifier(300, random_state=seed), {"max_features": ["sqrt", 0.1]}, table, seed)
-
-
+_TREES = {"max_features": ["sqrt", 0.1]}
 METHODS: dict[str, Callable[[Wide, int], Scored]] = {
-    "DeepRClassifier": lambda table, seed: _search(DeepRClassifier((20,), random_state=seed), GRID, table, seed),
+    "DeepRClassifier": lambda t, seed: _search(DeepRClassifier((20,), random_state=seed), GRID, t, seed),
     "L1 logistic regression": _l1_logistic,
-    "ExtraTrees": _extra_trees,
-    "SelectKBest, F test": lambda table, seed: (np.nan_to_num(f_classif(table.train_x, table.train_y)[0]), None, {}),
-    "SelectKBest, mutual information": lambda table, seed: (
-        mutual_info_classif(table.train_x, table.train_y, random_state=seed), None, {},
+    "ExtraTrees": lambda t, seed: _search(ExtraTreesClassifier(300, random_state=seed), _TREES, t, seed),
+    "SelectKBest, F test": lambda t, seed: (np.nan_to_num(f_classif(t.train_x, t.train_y)[0]), None, {}),
+    "SelectKBest, mutual information": lambda t, seed: (
+        mutual_info_classif(t.train_x, t.train_y, random_state=seed), None, {},
     ),
 }  # fmt: skip
 
@@ -158,14 +145,14 @@ def run(tables: Sequence[str], seeds: Sequence[int], methods: Sequence[str]) -> 
         made = [make_table(name, seed) for seed in seeds]
         shape = [len(made[0].train_y), made[0].train_x.shape[1], len(made[0].informative)]
         for method in methods:
-            found: dict[str, list[Any]] = {"precision": [], "own": [], "svm": [], "settings": [], "seconds": []}
+            cells = []
             for seed, table in zip(seeds, made, strict=True):
                 began = time.perf_counter()
                 scores, own, settings = METHODS[method](table, seed)
                 seconds = round(time.perf_counter() - began, 2)
                 precision, svm = judge(table, scores)
-                for values, value in zip(found.values(), (precision, own, svm, settings, seconds), strict=True):
-                    values.append(value)
+                cells.append({"precision": precision, "own": own, "svm": svm, "settings": settings, "seconds": seconds})
+            found: dict[str, list[Any]] = {key: [cell[key] for cell in cells] for key in cells[0]}
             lines.append({"table": name, "shape": shape, "method": method, "seeds": list(seeds), **found})
             print(f"{name:<24} {method:<32} {_spread(found['precision'])}  {_spread(found['own'])}", flush=True)
     return lines
@@ -173,9 +160,7 @@ def run(tables: Sequence[str], seeds: Sequence[int], methods: Sequence[str]) -> 
 
 def _spread(values: Sequence[float | None]) -> str:
     given = [100 * value for value in values if value is not None]
-    if not given:
-        return "–"
-    return plus_minus(statistics.mean(given), deviation(given) or 0.0, 1)
+    return plus_minus(statistics.mean(given), deviation(given) or 0.0, 1) if given else "–"
 
 
 def markdown(lines: Sequence[dict[str, Any]]) -> str:

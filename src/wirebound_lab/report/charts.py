@@ -1,16 +1,10 @@
-"""Line charts as inline SVG: complete without a script, in print and in both colour schemes.
-
-Colours are CSS classes, never values, so one drawing serves light, dark and paper. The script of the page adds the
-hover read-out and the switching of series from the data block beside each drawing.
-"""
-
-from __future__ import annotations
+"""Line charts as inline SVG, complete without a script and in print; colours are CSS classes, never values. The script
+of the page adds the hover read-out and the switching of series from the data block beside each drawing."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from .markup import Html, data_block, figure, no_figure, tag
-from .svg import Axis, linear_axis, log_axis, rungs, same
+from .markup import Axis, Html, data_block, figure, linear_axis, log_axis, no_figure, rungs, same, tag
 from .wording import tick
 
 WIDTH, HEIGHT = 520, 290
@@ -59,12 +53,10 @@ class Chart:
     wide: bool = False
 
     def levels(self) -> list[float]:
-        """The y of all curves."""
         return [value for series in self.series for value in series.y if value is not None]
 
 
 def draw(chart: Chart) -> Html:
-    """A figure: caption, SVG, legend of switches, data for the read-out; or a note that there is nothing."""
     values = _drawable(chart)
     class_ = "chart wide" if chart.wide else "chart"
     if not values:
@@ -78,19 +70,17 @@ def draw(chart: Chart) -> Html:
     svg = tag(
         "svg",
         tag("title", chart.title, id=title),
-        tag("desc", describe(chart), id=text),
+        tag("desc", _describe(chart), id=text),
         tag("g", *_scales(chart, across, up), class_="scales", aria_hidden="true"),
         *(_curve(series, index, across, up) for index, series in enumerate(chart.series)),
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        role="img",
-        aria_labelledby=f"{title} {text}",
-    )
+        viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_labelledby=f"{title} {text}",
+    )  # fmt: skip
     plot = tag("div", svg, tag("output", class_="readout", aria_live="polite", hidden=True), class_="plot")
     data = data_block(_data(chart, across, up), "chart-data")
     return figure(chart.title, chart.subtitle, plot, _legend(chart), data, class_=class_)
 
 
-def describe(chart: Chart) -> str:
+def _describe(chart: Chart) -> str:
     """The chart in words: where each series starts, ends, and its range."""
     say = _speaker(chart.unit, " %")
     parts = []
@@ -175,40 +165,28 @@ def _legend(chart: Chart) -> Html | None:
 
 
 def _data(chart: Chart, across: Axis, up: Axis) -> dict[str, object]:
-    def axis(scale: Axis) -> list[float | int]:
-        return [scale.low, scale.high, scale.start, scale.end, int(scale.log)]
+    def short(value: float | None) -> float | int | None:
+        """Six digits that count, enough for a read-out, and whole numbers whole: budgets must read exactly."""
+        return value if value is None else int(value) if value == int(value) else float(f"{value:.6g}")
 
     def line(series: Series) -> dict[str, object]:
         columns = {"x": series.x, "y": series.y, "low": series.low, "high": series.high}
         return {
             "name": series.name, "color": series.color % COLORS, "rule": series.dashed or series.rule,
             "spread": series.spread, "labels": list(series.labels),
-            **{name: [_short(value) for value in values] for name, values in columns.items()},
+            **{name: list(map(short, values)) for name, values in columns.items()},
         }  # fmt: skip
 
-    return {
-        "x": axis(across), "y": axis(up), "label": chart.x_label, "unit": chart.unit, "xUnit": chart.x_unit,
-        "series": [line(series) for series in chart.series],
-    }  # fmt: skip
-
-
-def _short(value: float | None) -> float | int | None:
-    """Six digits that count, enough for a read-out, and whole numbers whole: budgets must read exactly."""
-    if value is None:
-        return None
-    return int(value) if value == int(value) else float(f"{value:.6g}")
+    x, y = ([axis.low, axis.high, axis.start, axis.end, int(axis.log)] for axis in (across, up))
+    series = [line(series) for series in chart.series]
+    return {"x": x, "y": y, "label": chart.x_label, "unit": chart.unit, "xUnit": chart.x_unit, "series": series}
 
 
 def _curve(series: Series, index: int, across: Axis, up: Axis) -> Html:
-    """One series: its band, its line, whiskers and marks."""
-    parts: list[Html] = []
-    if series.whiskers:
-        if whiskers := _whiskers(series, across, up):
-            parts.append(tag("path", d=whiskers, class_="whisker"))
-    elif _has_band(series, up):
-        parts.append(tag("path", d=_band(series, across, up), class_="band"))
-    places = [None if y is None or (up.log and y <= 0) else (across.at(x), up.at(y))
-              for x, y in zip(series.x, series.y, strict=True)]  # fmt: skip
+    spread = _whiskers(series, across, up) if series.whiskers else _band(series, across, up)
+    parts = [tag("path", d=spread, class_="whisker" if series.whiskers else "band")] if spread else []
+    points = zip(series.x, series.y, strict=True)
+    places = [None if y is None or (up.log and y <= 0) else (across.at(x), up.at(y)) for x, y in points]
     if series.line:
         dash = "5 5" if series.dashed else DASHES[series.color // COLORS % len(DASHES)]
         parts.append(tag("path", d=_path(places), class_="line", stroke_dasharray=dash or None))
@@ -219,23 +197,18 @@ def _curve(series: Series, index: int, across: Axis, up: Axis) -> Html:
     return tag("g", *parts, class_=f"series {series.class_}{kind}", data_series=index)
 
 
-def _has_band(series: Series, up: Axis) -> bool:
-    """Not where low and high are one, nor as a few shards: a logarithmic axis cannot show a low of zero."""
-    if not series.low or not series.high or list(series.low) == list(series.high):
-        return False
-    return not up.log or 2 * sum(low is not None and low > 0 for low in series.low) >= len(series.low)
-
-
 def _path(places: Sequence[tuple[float, float] | None]) -> str:
     """Broken at gaps; a point alone between two gaps is a dot (a line of no length with round ends)."""
-    parts = []
-    for before, place in zip([None, *places], places, strict=False):
-        if place:
-            parts.append(f"L{place[0]} {place[1]}" if before else f"M{place[0]} {place[1]}h0")
-    return "".join(parts)
+    pairs = zip([None, *places], places, strict=False)
+    return "".join(f"L{at[0]} {at[1]}" if before else f"M{at[0]} {at[1]}h0" for before, at in pairs if at)
 
 
 def _band(series: Series, across: Axis, up: Axis) -> str:
+    """Not where low and high are one, nor as a few shards: a logarithmic axis cannot show a low of zero."""
+    if not series.low or not series.high or list(series.low) == list(series.high):
+        return ""
+    if up.log and 2 * sum(low is not None and low > 0 for low in series.low) < len(series.low):
+        return ""
     parts: list[str] = []
     stretch: list[tuple[float, float, float]] = []
     for x, low, high in [*zip(series.x, series.low, series.high, strict=True), (0.0, None, None)]:
@@ -249,7 +222,6 @@ def _band(series: Series, across: Axis, up: Axis) -> str:
 
 
 def _whiskers(series: Series, across: Axis, up: Axis) -> str:
-    """From low to high at each point, with short bars at the ends."""
     parts = []
     for x, low, high in zip(series.x, series.low, series.high, strict=True):
         if low is not None and high is not None and high > low and not (up.log and high <= 0):

@@ -1,38 +1,33 @@
-"""experiment.json: what a reproduced figure leaves behind, read and checked.
-
-Keys that are not known here are ignored and optional ones may be missing, so older and newer files still make a page.
-What is there and wrong is an error that names the file and the key: a figure must not lose a curve without a word.
-"""
+"""experiment.json: what a reproduced figure leaves behind. Unknown keys are ignored and optional ones may be missing;
+what is there and wrong is an error that names the file and the key: a figure must not lose a curve without a word."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
+from .records import number, whole, words
 from .runs import ReportError, find_runs, is_run, read_object
-from .values import number, whole, words
 
 NAME = "experiment.json"
 FORMAT = 1
 STYLES = ("line", "points", "rule", "band")
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A mean over seeds; low and high are one standard deviation below and above it."""
 
     x: float | None
     y: float | None
-    low: float | None = None
-    high: float | None = None
-    label: str | None = None
+    low: float | None
+    high: float | None
+    label: str | None
 
 
-@dataclass(frozen=True)
-class FigureLine:
+class FigureLine(NamedTuple):
     """One curve: a line with whiskers, bare points, a line with a band, or a rule over the whole width."""
 
     name: str
@@ -41,27 +36,20 @@ class FigureLine:
     points: tuple[Point, ...]
 
 
-@dataclass(frozen=True)
-class Label:
-    """What stands at an axis."""
-
+class Label(NamedTuple):
     text: str
     log: bool
     percent: bool
 
 
-@dataclass(frozen=True)
-class LinesChart:
-    """Curves over a common axis."""
-
+class LinesChart(NamedTuple):
     title: str
     x: Label
     y: Label
     lines: tuple[FigureLine, ...]
 
 
-@dataclass(frozen=True)
-class GridChart:
+class GridChart(NamedTuple):
     """A table of numbers by two settings; None where there is none."""
 
     title: str
@@ -73,26 +61,22 @@ class GridChart:
     cells: tuple[tuple[float | None, ...], ...]
 
 
-@dataclass(frozen=True)
-class UnknownChart:
-    """A kind of chart that a later version writes."""
-
+class UnknownChart(NamedTuple):
     title: str
     kind: str
 
 
-@dataclass(frozen=True)
-class ResultTable:
-    """Cells as they are to be read."""
+AnyChart = LinesChart | GridChart | UnknownChart
 
+
+class ResultTable(NamedTuple):
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str | None
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """A claim of the paper and what came out here; `holds` is None where it is not decided."""
 
     claim: str
@@ -103,45 +87,29 @@ class Finding:
     note: str | None
 
 
-@dataclass(frozen=True)
 class Experiment:
-    """One figure of the paper, run again."""
-
-    path: Path
-    name: str
-    title: str
-    paper: str | None = None
-    claim: str | None = None
-    scale: str | None = None
-    scale_note: str | None = None
-    seeds: int | None = None
-    command: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    charts: tuple[LinesChart | GridChart | UnknownChart, ...] = ()
-    tables: tuple[ResultTable, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    runs: tuple[str, ...] = ()
-
-    @property
-    def run_folders(self) -> list[Path]:
-        """Where the runs that are worth a look would be; they need not be there."""
-        return [self.path.parent.parent / run for run in self.runs]
+    def __init__(self, path: Path, root: _Object) -> None:
+        self.path, self.name = path, root.needed_text("name")
+        self.title = root.text("title") or self.name
+        self.paper, self.claim, self.command = map(root.text, ("paper", "claim", "command"))
+        self.scale, self.scale_note, self.seeds = root.text("scale"), root.text("scale_note"), root.count("seeds")
+        found = root.value("settings", "an object", lambda value: value is None or isinstance(value, dict))
+        self.settings: Mapping[str, Any] = found or {}
+        self.charts = tuple(map(_chart, root.objects("charts")))
+        self.tables = tuple(map(_table, root.objects("tables")))
+        self.findings = tuple(map(_finding, root.objects("findings")))
+        self.runs = tuple(_run(root, index, run) for index, run in enumerate(root.items("runs")))
+        # Where the runs that are worth a look would be; they need not be there.
+        self.run_folders = [path.parent.parent / run for run in self.runs]
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Experiments that have been read, and run folders that are to be."""
-
+class Sources(NamedTuple):
     experiments: list[Experiment]
     runs: list[Path]
 
 
 def find_sources(folders: Iterable[Path]) -> Sources:
-    """In each folder its experiments and the runs that they name; without experiments, all its runs.
-
-    A figure may stand on a hundred runs: the page shows those that its experiment finds worth a look, if their
-    folders were kept.
-    """
+    """In each folder its experiments and those of the runs they name that were kept; without any, all its runs."""
     experiments: dict[Path, Experiment] = {}
     runs: dict[Path, Path] = {}
     for folder in map(Path, folders):
@@ -163,28 +131,12 @@ def _natural(path: Path) -> list[list[tuple[int, str]]]:
 def read_experiment(path: Path) -> Experiment:
     """Read one experiment.json; a ReportError names the file, and the key that is wrong."""
     try:
-        content = read_object(path)
+        root = _Object(path, "", read_object(path))
     except OSError as error:
         raise ReportError(f"{path} cannot be read: {error}") from error
-    root = _Object(path, "", content)
-    if whole(content.get("format")) != FORMAT:
-        raise root.wrong("format", f"{FORMAT}: this is no experiment, or one of a later version")
-    name = root.needed_text("name")
-    settings = content.get("settings")
-    if settings is not None and not isinstance(settings, dict):
-        raise root.wrong("settings", "an object")
-    return Experiment(
-        path,
-        name,
-        root.text("title") or name,
-        **{key: root.text(key) for key in ("paper", "claim", "scale", "scale_note", "command")},
-        seeds=root.count("seeds"),
-        settings=settings or {},
-        charts=tuple(map(_chart, root.objects("charts"))),
-        tables=tuple(map(_table, root.objects("tables"))),
-        findings=tuple(map(_finding, root.objects("findings"))),
-        runs=tuple(_run(root, index, run) for index, run in enumerate(root.items("runs"))),
-    )
+    later = f"{FORMAT}: this is no experiment, or one of a later version"
+    root.value("format", later, lambda value: whole(value) == FORMAT)
+    return Experiment(path, root)
 
 
 @dataclass(frozen=True)
@@ -204,34 +156,28 @@ class _Object:
         missing = "" if name in self.content else ", but is missing"
         return ReportError(f"{self.file}: {self.place(name)} (={shown}) must be {rule}{missing}")
 
+    def value(self, name: str, rule: str, holds: Callable[[Any], bool], default: Any = None) -> Any:
+        value = self.content.get(name, default)
+        if not holds(value):
+            raise self.wrong(name, rule)
+        return value
+
     def text(self, name: str) -> str | None:
-        if isinstance(self.content.get(name), (dict, list)):
-            raise self.wrong(name, "a text")
-        return words(self.content.get(name))
+        return words(self.value(name, "a text", lambda value: not isinstance(value, (dict, list))))
 
     def needed_text(self, name: str) -> str:
-        text = self.text(name)
-        if text is None:
-            raise self.wrong(name, "a text")
-        return text
+        return str(words(self.value(name, "a text", lambda value: words(value) is not None)))
 
     def number(self, name: str) -> float | None:
         """A number; null, and what is not finite, is a gap."""
-        if not _is_number_or_null(self.content.get(name)):
-            raise self.wrong(name, "a number or null")
-        return number(self.content.get(name))
+        return number(self.value(name, "a number or null", _is_number_or_null))
 
     def count(self, name: str) -> int | None:
-        value = whole(self.content.get(name))
-        if value is None and self.content.get(name) is not None:
-            raise self.wrong(name, "a whole number")
-        return value
+        return whole(self.value(name, "a whole number", lambda value: value is None or whole(value) is not None))
 
     def items(self, name: str) -> list[Any]:
-        value = self.content.get(name, [])
-        if not isinstance(value, list):
-            raise self.wrong(name, "a list")
-        return value
+        found: list[Any] = self.value(name, "a list", lambda value: isinstance(value, list), [])
+        return found
 
     def objects(self, name: str) -> Iterator[_Object]:
         for index, item in enumerate(self.items(name)):
@@ -240,31 +186,25 @@ class _Object:
                 raise ReportError(f"{self.file}: {place} must be an object, not a {type(item).__name__}")
             yield _Object(self.file, place, item)
 
-    def object(self, name: str) -> _Object:
-        value = self.content.get(name, {})
-        if not isinstance(value, dict):
-            raise self.wrong(name, "an object")
-        return _Object(self.file, self.place(name), value)
+    def label(self, name: str) -> Label:
+        found = self.value(name, "an object", lambda value: isinstance(value, dict), {})
+        axis = _Object(self.file, self.place(name), found)
+        scale = axis.text("scale") or "linear"
+        if scale not in ("linear", "log"):
+            raise axis.wrong("scale", "linear or log")
+        return Label(axis.text("label") or name, scale == "log", axis.content.get("percent") is True)
 
 
 def _is_number_or_null(value: object) -> bool:
     return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
-def _chart(chart: _Object) -> LinesChart | GridChart | UnknownChart:
+def _chart(chart: _Object) -> AnyChart:
     kind = chart.text("kind") or "lines"
     title = chart.text("title") or chart.text("id") or "Chart"
     if kind == "lines":
-        return LinesChart(title, _label(chart, "x"), _label(chart, "y"), tuple(map(_line, chart.objects("series"))))
+        return LinesChart(title, chart.label("x"), chart.label("y"), tuple(map(_line, chart.objects("series"))))
     return _grid(chart, title) if kind == "grid" else UnknownChart(title, kind)
-
-
-def _label(chart: _Object, name: str) -> Label:
-    axis = chart.object(name)
-    scale = axis.text("scale") or "linear"
-    if scale not in ("linear", "log"):
-        raise axis.wrong("scale", "linear or log")
-    return Label(axis.text("label") or name, scale == "log", axis.content.get("percent") is True)
 
 
 def _line(series: _Object) -> FigureLine:
@@ -274,10 +214,9 @@ def _line(series: _Object) -> FigureLine:
     points = []
     for item in series.objects("points"):
         x, y, low, high = map(item.number, ("x", "y", "low", "high"))
-        point = Point(x, y, low, high, item.text("label"))
-        if point.x is None and style != "rule":
+        points.append(Point(x, y, low, high, item.text("label")))
+        if x is None and style != "rule":
             raise item.wrong("x", "a number")
-        points.append(point)
     if style != "rule":
         points.sort(key=lambda point: point.x or 0.0)
     return FigureLine(series.text("name") or "series", series.text("method"), style, tuple(points))
@@ -290,7 +229,7 @@ def _grid(chart: _Object, title: str) -> GridChart:
         raise chart.wrong("cells", f"{len(rows)} lists of {len(columns)} numbers, by rows and columns")
     if not all(_is_number_or_null(value) for row in cells for value in row):
         raise chart.wrong("cells", "numbers or null")
-    x, y, value = (_label(chart, name) for name in ("x", "y", "value"))
+    x, y, value = map(chart.label, ("x", "y", "value"))
     return GridChart(title, x, y, value, columns, rows, tuple(tuple(map(number, row)) for row in cells))
 
 
@@ -318,10 +257,9 @@ def _cell(item: object) -> str:
 
 
 def _finding(finding: _Object) -> Finding:
-    claim, holds = finding.needed_text("claim"), finding.content.get("holds")
-    if not (holds is None or isinstance(holds, bool)):
-        raise finding.wrong("holds", "true, false or null")
-    paper, ours, note = (finding.text(name) for name in ("paper", "ours", "note"))
+    claim = finding.needed_text("claim")
+    holds = finding.value("holds", "true, false or null", lambda value: value is None or isinstance(value, bool))
+    paper, ours, note = map(finding.text, ("paper", "ours", "note"))
     return Finding(claim, paper, ours, finding.count("seeds"), holds, note)
 
 

@@ -1,25 +1,51 @@
-"""metrics.jsonl: what a run wrote down while it was training.
-
-One JSON object a line, told apart by "kind". Kinds and keys not known here are ignored. A run that was killed leaves a
-cut line; a run that was resumed repeats the steps after its checkpoint. Neither may spoil the page: unreadable lines
-are skipped and counted, and of repeated records the later ones count.
-"""
-
-from __future__ import annotations
+"""What a run wrote into metrics.jsonl, every value checked. Unknown kinds and keys are ignored. A killed run leaves a
+cut line, a resumed one repeats steps: unreadable lines are skipped and counted, of repeated records the last counts."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from .values import counts, mapping, number, numbers, objects, whole, words
+LARGEST = 1e150  # squares and quotients of such numbers are still numbers, so an axis can be made for them
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """The state after one epoch."""
+def number(value: object) -> float | None:
+    """A finite float, or None; what is beyond any axis is no number, and what is below any is 0."""
+    # Python's JSON reader lets NaN and Infinity through, and integers beyond the range of a float.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= LARGEST:
+        return None
+    return float(value) if abs(value) >= 1 / LARGEST else 0.0
 
+
+def whole(value: object) -> int | None:
+    result = number(value)
+    return int(result) if result is not None and result == int(result) else None
+
+
+def numbers(value: object) -> tuple[float | None, ...]:
+    return tuple(number(item) for item in value) if isinstance(value, list) else ()
+
+
+def counts(value: object) -> tuple[int, ...]:
+    """The counts of a list: what is no count is zero, and what is no list is empty."""
+    return tuple(max(0, int(item or 0)) for item in numbers(value))
+
+
+def words(value: object) -> str | None:
+    """A text that is not empty, or None; numbers are accepted as texts."""
+    return None if value is None or isinstance(value, (dict, list)) else str(value).strip() or None
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: object) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+class Epoch(NamedTuple):
     epoch: int
     step: int | None
     train_loss: float | None
@@ -29,8 +55,7 @@ class Epoch:
     layer_active: tuple[float | None, ...]
 
 
-@dataclass(frozen=True)
-class RecordedWindow:
+class RecordedWindow(NamedTuple):
     """Steps step_from to step_to, both included; `deaths` is empty where they were not counted."""
 
     step_from: int
@@ -39,15 +64,14 @@ class RecordedWindow:
     active_min: int | None
     active_max: int | None
     newborns: tuple[float | None, ...]
-    deaths: tuple[float | None, ...] = ()
+    deaths: tuple[float | None, ...]
 
     @property
     def steps(self) -> int:
         return self.step_to - self.step_from + 1
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """Connections of the rows or of the columns of a layer, in groups of neighbours; the last may be smaller."""
 
     counts: tuple[int, ...]
@@ -55,7 +79,6 @@ class Side:
     length: int
 
     def sizes(self) -> list[int]:
-        """Rows or columns in each group."""
         return [min(self.group, self.length - index * self.group) for index in range(len(self.counts))]
 
     def means(self) -> list[float]:
@@ -63,17 +86,13 @@ class Side:
         return [value / size for value, size in zip(self.counts, self.sizes(), strict=True)]
 
 
-@dataclass(frozen=True)
-class LayerPicture:
-    """One layer: rows are its outputs, columns its inputs."""
-
+class LayerPicture(NamedTuple):
     name: str | None
     rows: Side
     columns: Side
 
 
-@dataclass(frozen=True)
-class Ages:
+class Ages(NamedTuple):
     """Connections of each layer by age in epochs; `starts` are the lowest ages of the bins."""
 
     starts: tuple[int, ...]
@@ -85,8 +104,7 @@ class Ages:
         return sum(map(sum, self.layers))
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """The wiring after an epoch; epoch 0 is before training. `inputs` are those of the first layer, one by one."""
 
     epoch: int
@@ -95,11 +113,13 @@ class Picture:
     layers: tuple[LayerPicture, ...] = ()
     ages: Ages | None = None
 
+    @property
+    def when(self) -> str:
+        return "Before training" if self.epoch == 0 else f"After epoch {self.epoch}"
+
 
 @dataclass
 class Records:
-    """Everything in one metrics.jsonl, in the order of training."""
-
     epochs: list[Epoch] = field(default_factory=list)
     windows: list[RecordedWindow] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
@@ -135,8 +155,7 @@ def read_records(path: Path) -> Records:
         elif kind == "wiring" and (picture := read_picture(record)) is not None:
             pictures[picture.epoch] = picture
     notes = _notes(unreadable, filled[-1][0] if filled else -1, losses_not_finite)
-    in_order = [epochs[key] for key in sorted(epochs)], windows, [pictures[key] for key in sorted(pictures)]
-    return Records(*in_order, notes)
+    return Records([epochs[key] for key in sorted(epochs)], windows, [pictures[key] for key in sorted(pictures)], notes)
 
 
 def _notes(unreadable: Sequence[int], last: int, losses_not_finite: int) -> list[str]:
@@ -156,19 +175,17 @@ def _notes(unreadable: Sequence[int], last: int, losses_not_finite: int) -> list
 
 
 def _epoch(record: Mapping[str, Any]) -> Epoch | None:
-    epoch = whole(record.get("epoch"))
-    if epoch is None:
-        return None
+    epoch, step, active = (whole(record.get(name)) for name in ("epoch", "step", "active"))
     train, test, accuracy = (number(record.get(name)) for name in ("train_loss", "test_loss", "test_accuracy"))
-    step, active = whole(record.get("step")), whole(record.get("active"))
-    return Epoch(epoch, step, train, test, accuracy, active, numbers(record.get("layer_active")))
+    layers = numbers(record.get("layer_active"))
+    return None if epoch is None else Epoch(epoch, step, train, test, accuracy, active, layers)
 
 
 def _window(record: Mapping[str, Any]) -> RecordedWindow | None:
-    first, last = whole(record.get("step_from")), whole(record.get("step_to"))
+    names = ("step_from", "step_to", "active_min", "active_max")
+    first, last, fewest, most = (whole(record.get(name)) for name in names)
     if first is None or last is None or last < first:
         return None
-    fewest, most = whole(record.get("active_min")), whole(record.get("active_max"))
     turnover = numbers(record.get("newborns")), numbers(record.get("deaths"))
     return RecordedWindow(first, last, number(record.get("loss")), fewest, most, *turnover)
 

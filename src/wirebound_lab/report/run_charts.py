@@ -1,7 +1,5 @@
 """The charts of one run, and how long curves are made short without hiding what they do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -36,18 +34,15 @@ def binned(name: str, x: Sequence[float], y: Values, weights: Sequence[float], l
     """A curve of weighted means over stretches, with a band from the lowest to the highest value in each."""
     if len(x) <= limit:
         return Series(name, list(x), list(y), color=color)
-    centers: list[float] = []
-    means: list[float | None] = []
-    lows: list[float | None] = []
-    highs: list[float | None] = []
+    rows: list[tuple[float, float | None, float | None, float | None]] = []
     for start, stop in _stretches(len(x), limit):
-        centers.append((x[start] + x[stop - 1]) / 2)
         pairs = zip(y[start:stop], weights[start:stop], strict=True)
         present = [(value, weight) for value, weight in pairs if value is not None]
         total = sum(weight for _, weight in present)
-        means.append(sum(value * weight for value, weight in present) / total if total else None)
-        lows.append(min((value for value, _ in present), default=None))
-        highs.append(max((value for value, _ in present), default=None))
+        mean = sum(value * weight for value, weight in present) / total if total else None
+        low, high = (end((value for value, _ in present), default=None) for end in (min, max))
+        rows.append(((x[start] + x[stop - 1]) / 2, mean, low, high))
+    centers, means, lows, highs = map(list, zip(*rows, strict=True))
     return Series(name, centers, means, lows, highs, color=color)
 
 
@@ -72,7 +67,6 @@ def accuracy_chart(run: Run, identifier: str) -> Html:
 
 
 def accuracy_series(run: Run, name: str, color: int) -> Series | None:
-    """Accuracy after each epoch, or None if it was never recorded."""
     epochs = [epoch for epoch in run.records.epochs if epoch.test_accuracy is not None]
     if not epochs:
         return None
@@ -119,10 +113,8 @@ def layer_chart(run: Run, identifier: str) -> Html | None:
     if not epochs:
         return None
     xs = [0.0, *(float(epoch.epoch) for epoch in epochs)]
-    curves = [
-        _thinned(layer.name, xs, [layer.initial, *(epoch.layer_active[index] for epoch in epochs)], index)
-        for index, layer in enumerate(run.layers)
-    ]
+    active = [[layer.initial, *(e.layer_active[i] for e in epochs)] for i, layer in enumerate(run.layers)]
+    curves = [_thinned(layer.name, xs, active[i], i) for i, layer in enumerate(run.layers)]
     subtitle = "Active connections of each layer after each epoch, logarithmic"
     return draw(Chart(identifier, "Connections per layer", subtitle, "epoch", curves, log_y=True))
 

@@ -1,16 +1,12 @@
 """A run folder as the report sees it: config.json, summary.json and metrics.jsonl."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from .records import Records, read_records
-from .values import mapping, number, numbers, objects, whole, words
-from .wording import data_name, method_name
+from .records import Records, mapping, number, numbers, objects, read_records, whole, words
+from .wording import shown_name
 
 FILES = ("config.json", "summary.json", "metrics.jsonl")
 
@@ -19,10 +15,7 @@ class ReportError(ValueError):
     """A run folder cannot be reported on, or the page cannot be written."""
 
 
-@dataclass(frozen=True)
-class RunLayer:
-    """Connections of one layer, before and after training."""
-
+class RunLayer(NamedTuple):
     name: str
     shape: tuple[int, ...]
     possible: int | None
@@ -30,19 +23,7 @@ class RunLayer:
     final: int | None
 
 
-@dataclass(frozen=True)
-class LedgerLine:
-    """Bytes held by one part."""
-
-    part: str
-    bytes: int | None
-    note: str
-
-
-@dataclass(frozen=True)
-class Paper:
-    """The figure of the paper that a run stands beside; accuracy and connectivity are fractions."""
-
+class Paper(NamedTuple):
     claim: str | None
     accuracy: float | None
     connectivity: float | None
@@ -61,9 +42,9 @@ class Run:
 
         self.name = folder.name or str(folder)
         self.method = words(setting("method")) or "unknown method"
-        self.title = words(summary.get("title")) or method_name(self.method)
+        self.title = words(summary.get("title")) or shown_name(self.method)
         self.data = words(setting("data")) or "unknown data"
-        self.heading = f"{self.title} on {data_name(self.data)}"
+        self.heading = f"{self.title} on {shown_name(self.data)}"
         self.seed = words(setting("seed"))
         self.connectivity = number(setting("connectivity"))
         self.epochs, self.steps = whole(setting("epochs")), whole(summary.get("steps"))
@@ -78,20 +59,18 @@ class Run:
         self.part = "validation" if summary.get("evaluated_on") == "validation" else "test"
         self.layers = [_layer(layer, index) for index, layer in enumerate(objects(summary.get("layers")), start=1)]
         self.ledger = [
-            LedgerLine(words(line.get("part")) or "part", whole(line.get("bytes")), words(line.get("note")) or "")
+            (words(line.get("part")) or "part", whole(line.get("bytes")), words(line.get("note")) or "")
             for line in objects(summary.get("ledger"))
         ]
-        self.paper = _paper(mapping(summary.get("paper")))
-        self.active_range = self._active_range()
-
-    def _active_range(self) -> tuple[int, int] | None:
-        """Fewest and most active connections, by the summary and by every recorded step."""
-        seen = [whole(self.summary.get("min_active")), whole(self.summary.get("max_active"))]
-        for window in self.records.windows:
-            seen += [window.active_min, window.active_max]
-        seen += [epoch.active for epoch in self.records.epochs]
-        counts = [count for count in seen if count is not None]
-        return (min(counts), max(counts)) if counts else None
+        paper = mapping(summary.get("paper"))
+        accuracy, connectivity = number(paper.get("accuracy")), number(paper.get("connectivity"))
+        claim, source = words(paper.get("claim")), words(paper.get("source"))
+        self.paper = Paper(claim, accuracy, connectivity, source) if paper else None
+        # Fewest and most active connections, by the summary and by every recorded step.
+        seen = [whole(summary.get("min_active")), whole(summary.get("max_active"))]
+        seen += [count for window in records.windows for count in (window.active_min, window.active_max)]
+        counts = [count for count in (*seen, *(epoch.active for epoch in records.epochs)) if count is not None]
+        self.active_range = (min(counts), max(counts)) if counts else None
 
     @property
     def budget_kept(self) -> bool | None:
@@ -109,13 +88,6 @@ def _layer(layer: Mapping[str, Any], index: int) -> RunLayer:
     return RunLayer(shown, shape, *(whole(layer.get(key)) for key in ("possible", "initial", "final")))
 
 
-def _paper(paper: Mapping[str, Any]) -> Paper | None:
-    if not paper:
-        return None
-    accuracy, connectivity = number(paper.get("accuracy")), number(paper.get("connectivity"))
-    return Paper(words(paper.get("claim")), accuracy, connectivity, words(paper.get("source")))
-
-
 def read_run(folder: Path) -> Run:
     """Read one run folder; a ReportError names the folder and what is missing in it."""
     folder = Path(folder)
@@ -123,9 +95,8 @@ def read_run(folder: Path) -> Run:
         raise ReportError(f"run folder (={folder}) must be an existing folder")
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
-        unfinished = " (the run has not finished)" if missing == ["summary.json"] else ""
-        needed = f"must hold {', '.join(FILES)}; missing: {', '.join(missing)}{unfinished}"
-        raise ReportError(f"run folder (={folder}) {needed}")
+        why = ", ".join(missing) + (" (the run has not finished)" if missing == ["summary.json"] else "")
+        raise ReportError(f"run folder (={folder}) must hold {', '.join(FILES)}; missing: {why}")
     try:
         config, summary = read_object(folder / "config.json"), read_object(folder / "summary.json")
         # The name of "." is empty; the resolved one is what a reader knows the run by.
@@ -139,10 +110,7 @@ def is_run(folder: Path) -> bool:
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:
-    """Each folder itself if it is a run folder, otherwise the run folders below it, ordered by name.
-
-    A folder that holds no run is passed on as it is, so that read_run can say what is missing in it.
-    """
+    """Each folder itself if it is a run folder or holds none, otherwise the run folders below it, by name."""
     found: list[Path] = []
     for folder in map(Path, folders):
         below: list[Path] = []
@@ -154,7 +122,6 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

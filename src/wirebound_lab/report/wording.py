@@ -1,7 +1,5 @@
 """How numbers and names read on the page."""
 
-from __future__ import annotations
-
 import math
 import re
 
@@ -9,22 +7,18 @@ NARROW = "\u202f"  # narrow no-break space, between a number and its unit
 MISSING = "–"
 MINUS = "\u2212"
 
-# For folders of runs that do not hold the title of their method.
-METHODS = {
+# Of data, and of methods for folders of runs that do not hold the title of their method.
+NAMES = {
     "deepr": "DEEP R", "softdeepr": "soft-DEEP R", "l1shrinkage": "ℓ1-shrinkage", "constantrate": "Constant rate",
     "pruning": "Magnitude pruning", "magnitudepruning": "Magnitude pruning", "fixed": "Fixed connectivity",
-    "set": "SET", "rigl": "RigL", "dense": "Dense",
+    "set": "SET", "rigl": "RigL", "dense": "Dense", "mnist": "MNIST", "fashionmnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10", "timit": "TIMIT",
 }  # fmt: skip
-DATA = {"mnist": "MNIST", "fashionmnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "timit": "TIMIT"}
 
 
-def method_name(method: str) -> str:
-    """As the paper writes it; a method not known here keeps the name it has in the run."""
-    return METHODS.get(plain_name(method), method)
-
-
-def data_name(data: str) -> str:
-    return DATA.get(plain_name(data), data)
+def shown_name(name: str) -> str:
+    """As the paper writes it; a name not known here stays as it is."""
+    return NAMES.get(plain_name(name), name)
 
 
 def plain_name(name: str) -> str:
@@ -35,11 +29,6 @@ def plain_name(name: str) -> str:
 def count(value: float | None) -> str:
     """2662 -> 2,662"""
     return MISSING if value is None else f"{value:,.0f}".replace("-", MINUS)
-
-
-def counts(low: int, high: int) -> str:
-    """One count, or a range of them."""
-    return count(low) if low == high else f"{count(low)}–{count(high)}"
 
 
 def percent(fraction: float | None, digits: int = 2) -> str:

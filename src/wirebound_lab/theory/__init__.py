@@ -8,11 +8,11 @@
 
 from .chains import Record, deep_r_step, draw_constraint, formal_step, run, soft_deep_r_step
 from .law import Distance, Grid, Law, distance, formal_law, soft_law, strict_law, total_variation, wall
-from .problems import Logistic, Problem, Quadratic, Separable, architectures, compatible_counts, set_number
+from .problems import Logistic, Problem, Quadratic, architectures, compatible_counts, set_number
 from .smooth import smooth_gradient, smooth_weight
 
 __all__ = [
-    "Distance", "Grid", "Law", "Logistic", "Problem", "Quadratic", "Record", "Separable", "architectures",
-    "compatible_counts", "deep_r_step", "distance", "draw_constraint", "formal_law", "formal_step", "run", "set_number",
+    "Distance", "Grid", "Law", "Logistic", "Problem", "Quadratic", "Record", "architectures", "compatible_counts",
+    "deep_r_step", "distance", "draw_constraint", "formal_law", "formal_step", "run", "set_number",
     "smooth_gradient", "smooth_weight", "soft_deep_r_step", "soft_law", "strict_law", "total_variation", "wall",
 ]  # fmt: skip

@@ -7,8 +7,6 @@
 A step has the signature (problem, θ, c, step size η, temperature T, generator) → (θ, c).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ a uniformly drawn one that starts at 0, so the pieces θ_{∈c} >= 0 of all c ar
 diffusion on the whole is reversible with respect to exp(−E/T) (``docs/theory.md``).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wirebound_lab.theory.problems import Bools, Floats, Problem, Separable, architectures, set_number
+from wirebound_lab.theory.problems import Bools, Floats, Problem, architectures, set_number
 
 _WALL = 0.5825971579390106  # −ζ(1/2)/√(2π), the mean overshoot of a Gaussian random walk in units of its step
 _MOST_POINTS = 40_000_000
@@ -95,8 +93,9 @@ def _collect(problem: Problem, temperature: float, grid: Grid, rows: Bools, memb
     m, n = problem.connections, len(grid.nodes)
     mass, theta = np.zeros(len(rows)), np.zeros((m, grid.bins))
     pieces = [tuple(members if k else slice(0, grid.negative) for k in row) for row in rows]
-    if isinstance(problem, Separable):
-        each = np.exp(-problem.energies(np.repeat(grid.nodes[:, None], m, 1)) / temperature).T * grid.weights
+    energies = getattr(problem, "energies", None)
+    if energies is not None:  # E is a sum of one term for each connection
+        each = np.exp(-energies(np.repeat(grid.nodes[:, None], m, 1)) / temperature).T * grid.weights
         for number, piece in enumerate(pieces):
             inside = np.zeros((m, n))
             for k, part in enumerate(piece):

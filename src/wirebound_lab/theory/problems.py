@@ -4,11 +4,8 @@ The network sees w_k = s_k max(θ_k, 0) alone; the prior may also say something 
 negative θ wander freely, and ``theta_min`` (the paper's θ_min) keeps them in a box.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -43,18 +40,7 @@ class _Prior:
         self.connections, self.l1, self.pull, self.theta_min = connections, l1, pull, theta_min
 
 
-class Separable(ABC):
-    """A problem whose energy is a sum of one term for each connection."""
-
-    @abstractmethod
-    def energies(self, theta: Floats) -> Floats:
-        """The terms, [..., connections]."""
-
-    def energy(self, theta: Floats) -> Floats:
-        return self.energies(theta).sum(-1)
-
-
-class Quadratic(_Prior, Separable):
+class Quadratic(_Prior):
     """E_k = ½ a_k (w_k − b_k)² + α w_k for θ_k >= 0, its value at 0 plus ½ ρ θ_k² for θ_k < 0, up to a constant.
 
     Args:
@@ -73,9 +59,13 @@ class Quadratic(_Prior, Separable):
         super().__init__(len(self.best), l1, pull, theta_min)
 
     def energies(self, theta: Floats) -> Floats:
+        """The terms of E, which is a sum over connections, [..., connections]."""
         weight = np.maximum(theta, 0)
         data = 0.5 * self.curvature * weight * (weight - 2 * self.best)  # 0 at w = 0 for every connection
         return data + self.l1 * weight + 0.5 * self.pull * np.minimum(theta, 0) ** 2
+
+    def energy(self, theta: Floats) -> Floats:
+        return self.energies(theta).sum(-1)
 
     def gradient(self, theta: Floats) -> Floats:
         return np.where(theta >= 0, self.curvature * (theta - self.best) + self.l1, self.pull * theta)

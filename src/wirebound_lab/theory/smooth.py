@@ -5,8 +5,6 @@ s = −1 that is not what it means: the weight would vanish for large θ and gro
 all of its algorithms, have w = s θ for θ >= 0 and w = 0 for θ < 0. The s inside of the exponential is left out here.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wirebound.engine.modules import DivergedError
-from wirebound_lab.paper.figure import Drawn, Figure, Outcomes, Panel, Scale
-from wirebound_lab.paper.job import Job, TrainJob, read_summary
+from wirebound_lab.paper.figure import Drawn, Figure, Panel, Scale
+from wirebound_lab.paper.job import Job, Outcomes, TrainJob, read_summary
 from wirebound_lab.run.config import make_config
 
 

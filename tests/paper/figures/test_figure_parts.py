@@ -5,12 +5,13 @@ import json
 import pytest
 from figure_helpers import made_outcomes
 
-from wirebound_lab.paper import fig1a, fig1b, fig2, fig3, fig4, fig5, fig6, mnist_jobs, theory
-from wirebound_lab.paper.curves import Mean, boxcar, curve_over_seeds, grouped, mean_of
-from wirebound_lab.paper.figure import Outcomes, Reading, Scale
-from wirebound_lab.paper.registry import FIGURES
-from wirebound_lab.paper.reproduce import reproduce
-from wirebound_lab.paper.task_job import Difference
+from wirebound_lab.paper import fig1a, fig1b, fig2, fig3, fig4, fig5, fig6, task_runs, theory
+from wirebound_lab.paper.figure import Reading, Scale
+from wirebound_lab.paper.job import Outcomes
+from wirebound_lab.paper.measure import Difference, Mean, boxcar, curve_over_seeds, grouped, mean_of
+from wirebound_lab.paper.reproduce import FIGURES, reproduce
+
+SOFT = task_runs.MNIST.points["soft-deep-r"]
 
 
 def _reading(runs, done, seeds, scale=Scale.FITTED):
@@ -55,8 +56,8 @@ def _later(jobs, deep_r):
 def test_fig1a_findings_follow_from_the_runs(tmp_path):
     runs, figure, seeds = _fig1a_runs(), fig1a.FIG1A, 2
     later = figure.later(Scale.FITTED, seeds, made_outcomes(tmp_path, runs))
-    assert len(later) == 2 * len(mnist_jobs.SOFT) * seeds
-    assert (later[-1].config.method, later[-1].config.budget) == ("deep-r", 560 + len(mnist_jobs.SOFT) - 1)
+    assert len(later) == 2 * len(SOFT) * seeds
+    assert (later[-1].config.method, later[-1].config.budget) == ("deep-r", 560 + len(SOFT) - 1)
     assert (later[0].config.method, later[0].config.allocation, later[0].config.budget) == ("fixed", "500,50,10", 560)
     drawn = figure.plot(Scale.FITTED, seeds, made_outcomes(tmp_path, {**runs, **_later(later, 0.96)}))
     assert list(_holds(drawn).values()) == [True, True, True, True, False]
@@ -101,12 +102,12 @@ def test_fig3_findings_and_missing_runs(tmp_path):
 
 
 def test_fig5_has_a_grid_of_what_was_run(tmp_path):
-    grid = fig5.pruning_scan(Scale.FITTED, 1)
+    grid = fig5.runs(Scale.FITTED, 1)["pruning"]
     runs = {jobs[0].folder: (0.98 - 0.3 * q, 0.5 / (1 + q), [500, 50, 10]) for (_, q), jobs in grid.items()}
     runs.pop(grid[0.0, 1.0][0].folder)
     drawn = fig5.FIG5.plot(Scale.FITTED, 1, made_outcomes(tmp_path, runs))
     accuracy, connectivity = drawn.charts
-    assert (accuracy["columns"], accuracy["rows"]) == (list(mnist_jobs.QUALITIES), list(mnist_jobs.DECAYS))
+    assert (accuracy["columns"], accuracy["rows"]) == ([0.5, 1.0, 1.5, 2.0], [0.0, 1e-4, 1e-3])
     assert accuracy["cells"][0][1] is None
     assert accuracy["cells"][1][0] == pytest.approx(0.83)
     assert connectivity["cells"][0][0] == pytest.approx(0.5 / 1.5)
@@ -142,7 +143,7 @@ def test_runs_are_shared_between_figures():
 
 def test_full_repeats_the_scans_for_every_seed():
     fitted, full = (len(fig1a.FIG1A.jobs(scale, 3)) for scale in (Scale.FITTED, Scale.FULL))
-    assert full - fitted == 2 * len(mnist_jobs.SOFT)
+    assert full - fitted == 2 * len(SOFT)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +154,7 @@ def shared(tmp_path_factory):
 
 @pytest.mark.parametrize("name", list(FIGURES))
 def test_every_figure_runs(name, shared, monkeypatch, loaded, stripes):
-    monkeypatch.setattr(mnist_jobs, "EPOCHS", 1)  # of the methods that store whole matrices
+    monkeypatch.setattr(task_runs, "EPOCHS", 1)
     monkeypatch.setattr(theory, "STEP_SIZES", (0.08, 0.04))
     monkeypatch.setattr(fig4, "_EPOCHS", {Scale.QUICK: 3})
     experiment = reproduce(FIGURES[name], Scale.QUICK, None, shared, 1, print)

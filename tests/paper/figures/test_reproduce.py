@@ -10,10 +10,10 @@ import pytest
 from figure_helpers import digits_job, mark_figure
 
 from wirebound_lab.paper.figure import Scale
-from wirebound_lab.paper.reproduce import check_something_there, find_figures, reproduce, write_results
-from wirebound_lab.paper.runner import run_jobs
+from wirebound_lab.paper.job import run_jobs
+from wirebound_lab.paper.reproduce import check_begun, find_figures, reproduce, write_results
 from wirebound_lab.run.config import ConfigError
-from wirebound_lab.run.interrupt import Interrupted
+from wirebound_lab.run.processes import Interrupted
 from wirebound_lab.run.record import RunFolderError
 
 
@@ -112,11 +112,11 @@ def test_names_and_resume(tmp_path):
         find_figures(["zzzz"], figures)
     everything = list(figures.values())
     with pytest.raises(RunFolderError, match="holds no run of fig1a fig1b theory at this scale to resume"):
-        check_something_there(everything, Scale.FITTED, None, tmp_path)
+        check_begun(everything, Scale.FITTED, None, tmp_path)
     (tmp_path / "runs" / "made" / "good-s1.partial").mkdir(parents=True)
-    check_something_there(everything, Scale.FITTED, None, tmp_path)
+    check_begun(everything, Scale.FITTED, None, tmp_path)
     with pytest.raises(RunFolderError):  # not the second seed
-        check_something_there(everything, Scale.FITTED, 1, tmp_path)
+        check_begun(everything, Scale.FITTED, 1, tmp_path)
 
 
 def _plain(runs):

@@ -10,7 +10,7 @@ from wirebound_lab.paper.job import TrainJob
 from wirebound_lab.report import read_run
 from wirebound_lab.run import models, train
 from wirebound_lab.run.config import ConfigError, make_config
-from wirebound_lab.run.interrupt import Interrupted
+from wirebound_lab.run.processes import Interrupted
 from wirebound_lab.tasks.shuffled import PARTS, Snapshot, activity_correlation, permutation, weight_correlation
 
 
@@ -75,7 +75,7 @@ def test_a_run_that_is_interrupted_within_an_epoch_resumes(config, tmp_path):
     with pytest.raises(Interrupted):
         train(job.config, tmp_path / "cut", listener=stop_within_the_second)
     assert job.finished(tmp_path / "cut") is None
-    assert job.begun(tmp_path / "cut")
+    assert (tmp_path / "cut.partial").exists()
     again = job.run(tmp_path / "cut")
     assert {k: v for k, v in again.items() if "seconds" not in k} == {k: v for k, v in whole.items() if "seconds" not in k}
     for kind in ("recovery", "transfer", "window", "epoch", "wiring"):

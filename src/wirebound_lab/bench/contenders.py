@@ -1,28 +1,114 @@
-"""The ways to do a linear layer's work: dense torch, masked, torch's CSR tensors, and ours down to the bare kernel."""
-
-from __future__ import annotations
+"""The work of one layer, with tensors that are the same for all contenders, and the ways to do it: module, dense twin
+and masked dense for every kind of layer; dense torch, torch's CSR tensors and our bare kernels for linear ones."""
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from wirebound import ops
 from wirebound.nn.linear import SparseLinear
 from wirebound.ops import library
-from wirebound_lab.bench.contest import Answer, Contender
-from wirebound_lab.bench.problem import LayerProblem, places
-from wirebound_lab.bench.timing import race
+from wirebound.ops.layout import rows_of, signs_of
+from wirebound.wiring import Wiring
+
+from .contest import Answer, Contender, race
 
 Three = tuple[Tensor, Tensor, Tensor]
 
 
-@dataclass(frozen=True)
-class LinearWorkload:
+def places(wiring: Wiring, part: int = 0) -> tuple[Tensor, Tensor]:
+    """Row and column of each connection of one matrix."""
+    index = wiring.layer_index(part)
+    counts = index.layer_colptr().diff()
+    return rows_of(index.layer_packed_rows()), torch.repeat_interleave(torch.arange(counts.numel()), counts)
+
+
+def at_connections(wiring: Wiring, dense: Sequence[Tensor]) -> Tensor:
+    """The entries of dense gradients, one for each matrix of a wiring, that belong to connections."""
+    return torch.cat([gradient.flatten(1)[places(wiring, part)] for part, gradient in enumerate(dense)])
+
+
+def signed(wiring: Wiring, gradient: Tensor) -> Tensor:
+    """The gradient of the weights from that of θ."""
+    return gradient * signs_of(wiring.packed_rows, gradient.dtype)
+
+
+def gradient_of(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
+
+
+def first_output(found: Any) -> Tensor:
+    """The output of a layer without the last state that recurrent ones add."""
+    output: Tensor = found[0] if isinstance(found, tuple) else found
+    return output
+
+
+class LayerProblem:
+    """A sparse layer, its input and the gradient of its output; activations lie as torch has them."""
+
+    def __init__(self, layer: Any, x: Sequence[int], dy: Sequence[int], seed: int = 0) -> None:
+        self.layer = layer
+        self.wiring: Wiring = layer.wiring
+        self.theta = self.wiring.theta.detach()
+        generator = torch.Generator().manual_seed(seed)
+        self.x, self.dy = torch.randn(*x, generator=generator), torch.randn(*dy, generator=generator)
+
+    def answer(self, y: Tensor, dx: Tensor | None, dtheta: Tensor | None) -> Answer:
+        """Output, gradient to the input, and gradient of the weight at each connection, from that of θ."""
+        assert dx is not None
+        assert dtheta is not None
+        return {"y": y, "dx": dx, "dw": signed(self.wiring, dtheta)}
+
+    def dense_answer(self, y: Tensor, dx: Tensor, *dw: Tensor) -> Answer:
+        return {"y": y, "dx": dx, "dw": at_connections(self.wiring, dw)}
+
+    def autograd(
+        self, name: str, forward: Callable[[Tensor], Any], parameters: Mapping[str, Tensor], dw: Callable[[], Tensor]
+    ) -> Contender:
+        """Forward and backward through autograd; the gradients of biases are part of the answer."""
+        x = self.x.clone().requires_grad_()
+        leaves = (x, *parameters.values())
+
+        def run() -> Tensor:
+            for leaf in leaves:
+                leaf.grad = None
+            y = first_output(forward(x))
+            torch.autograd.backward(y, self.dy)
+            return y
+
+        def answer() -> Answer:
+            y = run()
+            biases = {key: gradient_of(value) for key, value in parameters.items() if key.startswith("bias")}
+            return {"y": y.detach(), "dx": gradient_of(x), "dw": dw(), **biases}
+
+        return Contender(name, run, answer)
+
+    def module(self, name: str = "module") -> Contender:
+        theta, parameters = self.wiring.theta, dict(self.layer.named_parameters())
+        return self.autograd(name, self.layer, parameters, lambda: signed(self.wiring, gradient_of(theta)))
+
+    def dense_module(self, name: str = "dense module", weights: Sequence[str] = ("weight",)) -> Contender:
+        twin: nn.Module = self.layer.dense_twin()
+        dense = [twin.get_parameter(weight) for weight in weights]
+        parameters = dict(twin.named_parameters())
+        return self.autograd(name, twin, parameters, lambda: at_connections(self.wiring, list(map(gradient_of, dense))))
+
+    def masked_module(self, forward: Callable[[Tensor, Tensor], Tensor]) -> Contender:
+        """The usual way to emulate sparsity: a dense weight times a mask in every forward pass."""
+        weight = self.layer.dense_weight().requires_grad_()
+        mask = torch.zeros_like(weight, requires_grad=False)
+        mask.flatten(1)[places(self.wiring)] = 1.0
+        masked, how = lambda x: forward(x, weight * mask), {"weight": weight}
+        return self.autograd("masked module", masked, how, lambda: at_connections(self.wiring, [gradient_of(weight)]))
+
+
+class LinearWorkload(NamedTuple):
     """A layer and a batch. Work: forward, gradient to the input, gradient at the active positions."""
 
     n_in: int
@@ -44,9 +130,6 @@ class LinearProblem(LayerProblem):
         layer = SparseLinear(workload.n_in, workload.n_out, bias=False, seed=0, **amount)
         super().__init__(layer, (workload.batch, workload.n_in), (workload.batch, workload.n_out))
         self.budget = self.wiring.budget
-
-    def masked(self) -> Contender:
-        return self.masked_module(F.linear)
 
 
 def dense_kernel(problem: LinearProblem) -> Contender:
@@ -85,21 +168,17 @@ def csr_ways(problem: LinearProblem) -> dict[str, Contender]:
         y, dx = torch.mm(x, w.t()), torch.mm(dy, w)
         return y, dx, torch.sparse.sampled_addmm(zero, dy.t(), x, beta=0.0)
 
+    def answer(run: Callable[[], Three]) -> Answer:
+        y, dx, dw = run()
+        return problem.dense_answer(y, dx, dw.to_dense())
+
     runs: dict[str, Callable[[], Three]] = {
         "views": lambda: left(x.t(), dy.t()),
         "copies": lambda: left(x.t().contiguous(), dy.t().contiguous()),
         "right": right,
         "transposed": lambda: left(xt, dyt),
     }
-
-    def contender(run: Callable[[], Three]) -> Contender:
-        def answer() -> Answer:
-            y, dx, dw = run()
-            return problem.dense_answer(y, dx, dw.to_dense())
-
-        return Contender("torch CSR", run, answer)
-
-    return {name: contender(run) for name, run in runs.items()}
+    return {name: Contender("torch CSR", run, partial(answer, run)) for name, run in runs.items()}
 
 
 def _csr(dense: Tensor, pattern: Tensor) -> Tensor:
@@ -108,11 +187,7 @@ def _csr(dense: Tensor, pattern: Tensor) -> Tensor:
 
 
 def csr_kernels(problem: LinearProblem) -> tuple[Contender, Contender, str]:
-    """torch's CSR on the same row-major inputs; on activations kept transposed; the formulation of the first.
-
-    The first is the fastest formulation. The second gets transposed activations free of charge, which is better than
-    any formulation can be within one layer.
-    """
+    """torch's fastest CSR on row-major inputs; CSR on activations kept transposed for free; the way of the first."""
     csr = csr_ways(problem)
     transposed = replace(csr.pop("transposed"), name="CSR transposed")
     trial = race({name: contender.run for name, contender in csr.items()}, seconds=0.1, rounds=4)
@@ -163,6 +238,6 @@ def through_ops(problem: LinearProblem, name: str = "ops", *, reference: bool = 
     return Contender(name, chosen, lambda: problem.answer(*chosen()))
 
 
-def bare(problem: LinearProblem, name: str = "kernel") -> Contender:
+def bare(problem: LinearProblem) -> Contender:
     """The kernel, or the reference where it was not built."""
-    return kernel(problem, name) if ops.native_available() else through_ops(problem, name, reference=True)
+    return kernel(problem) if ops.native_available() else through_ops(problem, "kernel", reference=True)

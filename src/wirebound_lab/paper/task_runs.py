@@ -1,0 +1,181 @@
+"""The runs that several figures share: settings of each task and method, and the points at which a method is run.
+
+MNIST has the paper's settings, 784-300-100-10 without biases, η 0.05, batch 10; a quick look trains such networks on
+the bundled digits. On CIFAR-10 the paper trains for a million steps (2,558 epochs), which is days on a small machine:
+that is the full scale. The fitted scale has five epochs, the same for all methods, with half a cosine, momentum and
+first weights as strong as in the dense network: without these, a sparse network hardly begins to learn in so few
+steps. η was chosen by the loss on training images (``docs/reproduce.md``). The speech task of the paper has 40 epochs
+of TIMIT, which is licensed; with a copy of it, ``--full`` runs that if ``WIREBOUND_SPEECH=timit`` is set. The fitted
+scale has six epochs on openly licensed speech, the same for all methods.
+"""
+
+import itertools
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from wirebound.methods.soft_rules import temperature_from_l1, theta_min_for
+from wirebound_lab.paper.figure import Runs, Scale
+from wirebound_lab.paper.job import TrainJob
+from wirebound_lab.run.config import ConfigError, make_config
+from wirebound_lab.tasks.phonemes import DATA
+
+EPOCHS = 10  # on MNIST
+SCANNED = ("soft-deep-r", "pruning", "l1-shrinkage")  # methods that store whole matrices: the slow ones
+Points = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class TaskRuns(ABC):
+    """The runs of one task, each at a point of the scan of its method: a connectivity, α, or a tuple of settings."""
+
+    points: Points
+    settings: Mapping[str, str]  # as a page shows them
+    most_seeds: int  # at each point, below the full scale
+    most_scanned: int  # and of the methods in SCANNED
+    quick_points: Points = field(default_factory=dict)  # instead of ``points``
+
+    def runs(self, scale: Scale, seeds: int, methods: Sequence[str]) -> Runs:
+        every = {**self.points, **(self.quick_points if scale is Scale.QUICK else {})}
+        found: dict[str, dict[Any, list[TrainJob]]] = {}
+        for method in methods:
+            each = range(self.seeds(scale, seeds, method))
+            found[method] = {at: [self.job(scale, method, at, seed) for seed in each] for at in every[method]}
+        return found
+
+    def seeds(self, scale: Scale, seeds: int, method: str) -> int:
+        """How many seeds can be afforded: all, if all is asked for."""
+        return seeds if scale is Scale.FULL else min(seeds, self.most_scanned if method in SCANNED else self.most_seeds)
+
+    @abstractmethod
+    def job(self, scale: Scale, method: str, at: Any, seed: int) -> TrainJob:
+        """The run of a method at one point."""
+
+
+class MnistRuns(TaskRuns):
+    def job(self, scale: Scale, method: str, at: Any, seed: int) -> TrainJob:
+        words, own = f"{method}-{at}", {"connectivity": at}
+        if method == "dense":
+            words, own = method, {}
+        elif method == "soft-deep-r":  # the paper's settings: α 1e-5, T = ηα²/18, θ_min by its rule
+            l1 = 1e-5
+            theta_min = theta_min_for(at[1], temperature_from_l1(l1, _mnist_rate(scale)), l1)
+            words, own = soft_words(*at), {"connectivity": at[0], "l1": l1, "noise": l1 / 3, "theta_min": theta_min}
+        elif method == "pruning":
+            words, own = f"pruning-l2-{at[0]:g}-q{at[1]:g}", {"weight_decay": at[0], "quality": at[1]}
+        elif method == "l1-shrinkage":  # α = 10^(−n/2)
+            words, own = f"l1-shrinkage-n{at}", {"l1": 10 ** (-at / 2)}
+        return mnist_job(scale, words, seed, method=method, **own)
+
+
+def _mnist_rate(scale: Scale) -> float:
+    """η: the paper's; the digits have a fortieth of the steps and need a higher one."""
+    return 0.5 if scale is Scale.QUICK else 0.05
+
+
+def soft_words(start: float, p_min: float) -> str:
+    return f"soft-deep-r-{start:g}-pmin{p_min:g}"
+
+
+def mnist_job(scale: Scale, words: str, seed: int, **own: Any) -> TrainJob:
+    data = "digits" if scale is Scale.QUICK else "mnist"
+    common = {"data": data, "hidden": [300, 100], "bias": False, "lr": _mnist_rate(scale), "batch_size": 10}
+    return TrainJob(f"{data}/{words}-s{seed}", make_config(common, {"epochs": EPOCHS, "seed": seed}, own))
+
+
+_LEVELS = (0.003, 0.006, 0.01, 0.013, 0.025, 0.05, 0.1)
+_QUICK_LEVELS = (0.01, 0.05, 0.1)
+MNIST = MnistRuns(
+    points={
+        "deep-r": _LEVELS, "fixed": _LEVELS, "dense": (1.0,), "l1-shrinkage": range(4, 13),
+        # Connectivity at the start, and the p_min from which θ_min follows. The highest connectivity that it meets is
+        # far above p_min, because the rule leaves gradients out.
+        "soft-deep-r": ((0.003, 1e-4), (0.003, 3e-4), (0.01, 3e-4), (0.01, 1e-3), (0.01, 1e-2)),
+        "pruning": tuple(itertools.product((0.0, 1e-4, 1e-3), (0.5, 1.0, 1.5, 2.0))),  # weight decay, quality factor
+    },
+    quick_points={
+        "deep-r": _QUICK_LEVELS, "fixed": _QUICK_LEVELS, "l1-shrinkage": (6, 9),
+        "soft-deep-r": ((0.01, 1e-3), (0.05, 1e-2)), "pruning": tuple(itertools.product((0.0, 1e-3), (0.5, 1.5))),
+    },
+    settings={
+        "network": "784-300-100-10, no biases, ReLU",
+        "optimiser": "SGD, η 0.05, batch 10, 10 epochs",
+        "DEEP R": "α 1e-4, T = (η/2)·1e-12, newborns by the layers' first shares",
+        "soft-DEEP R": "α 1e-5, T = ηα²/18, θ_min scanned",
+    },
+    most_seeds=sys.maxsize, most_scanned=1,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LongRuns(TaskRuns):
+    """Runs that take minutes each."""
+
+    common: Mapping[Scale, Mapping[str, Any]] = field(default_factory=dict)  # settings of all runs at each scale
+    soft_l1: float = 0.0  # α of soft-DEEP R, from which T and θ_min follow by the rule α = 3√(2T/η) = −θ_min/3
+    weight_decay: float | None = None  # of dense training and pruning
+
+    def job(self, scale: Scale, method: str, at: Any, seed: int) -> TrainJob:
+        folder, own, words = "cifar", dict(self.common[scale]), f"{method}-{at:g}"
+        if own["task"] == "phonemes":
+            folder = own["data"] = speech_data()
+        if method != "dense":
+            own["l1" if method == "l1-shrinkage" else "connectivity"] = at
+        if method in ("dense", "pruning") and self.weight_decay is not None:
+            own["weight_decay"] = self.weight_decay
+        if method == "soft-deep-r":
+            own["l1"], words = self.soft_l1, f"{words}-l1-{self.soft_l1:g}"
+        folder += "" if scale is Scale.FITTED else f"-{scale.value}"
+        words = method if method == "dense" else words
+        return TrainJob(f"{folder}/{words}-s{seed}", make_config(own, {"method": method, "seed": seed}))
+
+
+def speech_data() -> str:
+    """The speech to train on: openly licensed, unless the environment names another."""
+    name = os.environ.get("WIREBOUND_SPEECH", "speech")
+    if name not in DATA:
+        raise ConfigError(f"WIREBOUND_SPEECH (={name!r}) must be one of {', '.join(DATA)}")
+    return name
+
+
+_SHORT = {"task": "cifar", "momentum": 0.9, "init": "scaled"}
+CIFAR = LongRuns(
+    points={
+        "deep-r": (0.05, 0.2), "fixed": (0.05,), "dense": (1.0,), "soft-deep-r": (0.05,), "pruning": (0.05,),
+        "l1-shrinkage": (2e-3,),
+    },
+    common={
+        Scale.QUICK: {**_SHORT, "epochs": 1, "lr": 0.02, "batch_size": 32, "images": 640, "test_images": 500},
+        Scale.FITTED: {**_SHORT, "epochs": 5, "lr": 0.05},
+        Scale.FULL: {"task": "cifar", "epochs": 2558, "lr": 0.1, "schedule": "paper", "evaluate_every": 10},
+    },
+    settings={
+        "network": "conv 5×5×3×64, conv 5×5×64×64, 2304→384, 384→192, 192→10 (TensorFlow 1.3 tutorial)",
+        "data": "24×24 crops, flips, contrast, standardised; weights evaluated as moving averages",
+        "budget": "over the second convolution and the two hidden layers; the first convolution and the output are dense",
+        "DEEP R": "α 1e-7, 1e-6, 1e-9 (from input to output), T = ηα²/18, falling with η",
+    },
+    soft_l1=1e-4, most_seeds=2, most_scanned=1,
+)  # fmt: skip
+SPEECH = LongRuns(
+    points={
+        "deep-r": (0.1, 0.05, 0.02), "fixed": (0.1, 0.05, 0.02), "dense": (1.0,), "soft-deep-r": (0.1,),
+        "pruning": (0.1,), "l1-shrinkage": (0.3,),
+    },
+    common={
+        Scale.QUICK: {"task": "phonemes", "epochs": 2, "hidden": [32], "utterances": 96, "test_utterances": 64},
+        Scale.FITTED: {"task": "phonemes", "epochs": 6},
+        Scale.FULL: {"task": "phonemes", "epochs": 40},
+    },
+    settings={
+        "network": "bidirectional LSTM with 200 cells each way, softmax for every frame",
+        "optimiser": "Adam, η 0.01, ε 1e-4, batch 32",
+        "inputs": "12 MFCC and log energy with first and second differences, 10 ms frames",
+        "error": "wrong frames of the test part, at the epoch with the least error on 5 % of the training utterances",
+        "DEEP R": "α 0.03, T 0; matrices start at 1.8, 0.6 and 6 times the connectivity",
+    },
+    soft_l1=0.1, weight_decay=1e-5, most_seeds=2, most_scanned=2,
+)  # fmt: skip
