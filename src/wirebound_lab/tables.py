@@ -1,7 +1,5 @@
 """Results in words: Markdown tables, the standard deviation over seeds, and a mean with it."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Sequence
 
