@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 from wirebound import ops
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "benchmarks"))  # its studies are tested as modules
 _BESIDE = ROOT.parent / "shared" / "data"
 if "WIREBOUND_DATA" not in os.environ and _BESIDE.is_dir():
     os.environ["WIREBOUND_DATA"] = str(_BESIDE)

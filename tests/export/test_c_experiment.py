@@ -2,9 +2,8 @@
 
 import shutil
 
+import c_export
 import pytest
-
-from wirebound_lab.paper import c_export
 
 
 @pytest.mark.slow

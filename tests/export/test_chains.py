@@ -7,6 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
+from c_export import FLAGS
 from chain_models import CHAINS, NIR_CHAINS, SPATIAL, chain_inputs, chain_model, chain_outputs
 from scipy import sparse
 from torch import nn
@@ -14,7 +15,6 @@ from torch import nn
 import wirebound as wb
 from wirebound.export import ExportError, projections, read_network, to_c, to_nir, to_onnx, to_scipy
 from wirebound.export.c_code import quantised
-from wirebound_lab.paper.c_export import FLAGS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}

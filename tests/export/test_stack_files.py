@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from c_export import run_header
 from chain_models import chain_inputs, chain_model, chain_outputs
 from torch import nn
 
@@ -14,7 +15,6 @@ from wirebound.checkpoint import CheckpointError
 from wirebound.checkpoint.container import Container, write_container
 from wirebound.export import ExportError, read_network
 from wirebound_lab.cli import main
-from wirebound_lab.paper.c_export import run_header
 from wirebound_lab.run.export_source import model_card, open_source
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same'")

@@ -6,12 +6,12 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from c_export import run_header
 from export_helpers import inputs_for, outputs_of, small_network
 
 from wirebound.export import ExportError, read_network, to_c
 from wirebound.export.c_code import compact, quantised
 from wirebound_lab import data as datasets
-from wirebound_lab.paper.c_export import run_header
 from wirebound_lab.run.export_source import open_source
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")

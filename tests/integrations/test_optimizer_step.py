@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import wirebound as wb
-from wirebound.integrations import RewiringOptimizer
 from wirebound.methods import attached
 
 X = torch.randn(40, 12, generator=torch.Generator().manual_seed(0))
@@ -239,9 +238,3 @@ def test_what_cannot_work_is_refused():
     wb.Dense(plain, optimizer)
     with pytest.raises(ValueError, match="has a Dense attached already"):
         wb.L1Shrinkage(plain, optimizer)
-
-
-def test_the_old_wrapper_is_the_optimiser():
-    method = _make()
-    with pytest.warns(DeprecationWarning, match=r"RewiringOptimizer\(method\) is method.optimizer"):
-        assert RewiringOptimizer(method) is method.optimizer

@@ -2,9 +2,8 @@
 
 import json
 
+import mnist_ensemble
 import pytest
-
-from wirebound_lab.paper import mnist_ensemble
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ import json
 
 import numpy as np
 import pytest
-
-from wirebound_lab.paper import wide_tables
+import wide_tables
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from wirebound.export.to_scipy import to_scipy
 __all__ = [
     "FORMATS", "CHeader", "Conv", "ExportError", "Format", "Layer", "Network", "Pool", "Projection", "projections",
     "read_network", "read_projections", "to_c", "to_nir", "to_onnx", "to_pynn", "to_scipy",
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

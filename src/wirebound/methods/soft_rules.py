@@ -7,9 +7,9 @@
 import math
 
 
-def _require(name: str, value: float, sign: int) -> float:
-    if not (math.isfinite(value) and value * sign > 0):
-        raise ValueError(f"{name} (={value}) must be a finite number {'>' if sign > 0 else '<'} 0")
+def _require(name: str, value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} (={value}) must be a finite number > 0")
     return value
 
 
@@ -17,13 +17,7 @@ def theta_min_for(p_min: float, temperature: float, l1: float) -> float:
     """The θ_min at which the connectivity has the lower bound ``p_min``."""
     if not 0 < p_min < 1:
         raise ValueError(f"p_min (={p_min}) must be in (0, 1)")
-    return -_require("temperature", temperature, 1) * (1 - p_min) / (_require("l1", l1, 1) * p_min)
-
-
-def p_min_for(theta_min: float, temperature: float, l1: float) -> float:
-    """The lower bound of the connectivity at this θ_min: ``theta_min_for`` read from right to left."""
-    t = _require("temperature", temperature, 1)
-    return t / (t - _require("l1", l1, 1) * _require("theta_min", theta_min, -1))
+    return -_require("temperature", temperature) * (1 - p_min) / (_require("l1", l1) * p_min)
 
 
 def temperature_from_l1(l1: float, lr: float) -> float:
@@ -31,16 +25,6 @@ def temperature_from_l1(l1: float, lr: float) -> float:
     return lr * l1 * l1 / 18
 
 
-def l1_from_temperature(temperature: float, lr: float) -> float:
-    """α = 3 √(2T/η)."""
-    return 3 * math.sqrt(2 * _require("temperature", temperature, 1) / _require("lr", lr, 1))
-
-
 def theta_min_from_l1(l1: float) -> float:
     """θ_min = −3α."""
-    return -3 * _require("l1", l1, 1)
-
-
-def l1_from_theta_min(theta_min: float) -> float:
-    """α = −θ_min/3."""
-    return -_require("theta_min", theta_min, -1) / 3
+    return -3 * _require("l1", l1)

@@ -10,9 +10,8 @@ from wirebound.nn.sparsify import sparsify, to_dense
 from wirebound.nn.stack import SparseSequential
 
 __all__ = [
-    "SparseConv1d", "SparseConv2d", "SparseConv3d",
-    "SparseConvTranspose1d", "SparseConvTranspose2d", "SparseConvTranspose3d",
-    "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLayer", "SparseLinear", "SparseMatrix",
-    "SparseRNN", "SparseRNNCell", "SparseSequential",
-    "freeze", "set_rates", "sparse_layers", "sparsify", "to_dense", "unfreeze", "wirings",
-]
+    "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
+    "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLayer",
+    "SparseLinear", "SparseMatrix", "SparseRNN", "SparseRNNCell", "SparseSequential", "freeze", "set_rates",
+    "sparse_layers", "sparsify", "to_dense", "unfreeze", "wirings",
+]  # fmt: skip

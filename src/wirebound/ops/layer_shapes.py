@@ -1,4 +1,4 @@
-"""What the ops of layers work on, as plain numbers and tensors: convolutions, recurrent layers, stacks of layers.
+"""What the ops of layers work on, as plain numbers and tensors. Sequences are [time, batch, features], any strides.
 
 LSTM, gates in torch's order:          GRU:
     i = σ(W_ii x + W_hi h)                 r = σ(W_ir x + W_hr h)
@@ -9,8 +9,6 @@ LSTM, gates in torch's order:          GRU:
     h ← o ⊙ tanh(c)                    Each product has its bias.
 
 RNN, φ being tanh ("rnn_tanh") or max(0, ·) ("rnn_relu"):  h ← φ(W_ih x + W_hh h)
-
-All sequences are [time, batch, features] tensors with any strides.
 """
 
 from dataclasses import dataclass

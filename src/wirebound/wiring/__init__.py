@@ -8,6 +8,6 @@ from wirebound.wiring.layers import LayerShape
 from wirebound.wiring.wiring import GradientSource, Wiring
 
 __all__ = [
-    "Allocation", "Constraints", "GradientSource", "LayerShape", "Wiring", "WiringError", "allocate", "draw_newborns",
-    "settle_budget",
-]
+    "Allocation", "Constraints", "GradientSource", "LayerShape", "Wiring", "WiringError", "allocate",
+    "draw_newborns", "settle_budget",
+]  # fmt: skip

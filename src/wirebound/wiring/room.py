@@ -1,11 +1,7 @@
 """Which dormant positions are allowed where neurons have caps, uniform draws among them, and how exactly K is kept.
 
-A position is allowed if its row and its column both have room. The rows and columns with room make a smaller matrix
-in each layer; the active positions in it are sorted, so the rank formula gives the r-th that is allowed and dormant.
-
-Draws can reach a dead end: rows and columns with room are left, but where they meet, connections are active. Survivors
-and dead together kept all caps, so an augmenting path of dead that join and newborns that leave adds one more
-(docs/constraints.md); repeated, it ends with exactly K.
+The rows and columns with room make a smaller matrix in each layer; the rank formula gives its r-th dormant position.
+Draws can reach a dead end, where an augmenting path of dead that return adds one more, until K (docs/constraints.md).
 """
 
 import math

@@ -4,9 +4,7 @@ Licence: CC BY 4.0; features and phone times (by forced alignment) made from the
 Citation: J. Zhang, Z. Zhang, Y. Wang, Z. Yan, Q. Song, Y. Huang, K. Li, D. Povey, Y. Wang: speechocean762: an
 open-source non-native English speech corpus for pronunciation assessment, Interspeech 2021.
 
-Its file, one .npz without audio, has the form that ``spoken`` uses, too. NumPy would allocate on the word of a header
-and unpack without a bound, so the sizes that an archive claims are checked first: a read ends with the arrays or with
-a :class:`DataError`, within the caller's limit.
+Its .npz has the form that ``spoken`` uses, too. The sizes that an archive claims are checked before NumPy allocates them.
 """
 
 import io

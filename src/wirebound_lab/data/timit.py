@@ -7,9 +7,7 @@ The training part is all of TRAIN without the SA sentences (462 speakers, 3,696 
 test (24 speakers, 192 utterances). The sample has no parts of its own: speakers of regions 4 and 8 are its test part.
 The 61 phone labels are folded into 39 classes (Lee & Hon 1989). The glottal stop q has no class: Lee and Hon leave it
 out, so its frames count neither in training nor in the error.
-
-Recordings are NIST SPHERE or RIFF files of 16 kHz, one channel, 16 bits, decoded by soundfile. It takes a file that was
-cut off for a shorter one, so headers are read here first, and what they promise must be there.
+Recordings are NIST SPHERE or RIFF files (16 kHz, mono, 16 bits). soundfile accepts truncated files, so headers are checked.
 
 Licence: of the Linguistic Data Consortium; may not be passed on.
 Citation: J. Garofolo, L. Lamel, W. Fisher, J. Fiscus, D. Pallett, N. Dahlgren, V. Zue: TIMIT acoustic-phonetic

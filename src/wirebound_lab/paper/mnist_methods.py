@@ -4,14 +4,11 @@
     python -m wirebound_lab.paper.mnist_methods run --out results/mnist/methods --jobs 2
 
 784-300-100-10, the same epochs and batches for all. ``choose`` trains a small grid for each method on 50,000 examples
-and looks at the 10,000 others; ``run`` trains on all with what was chosen and looks at the test set, once for each
-seed. Finished runs are not repeated, so both may be interrupted.
+and measures the 10,000 others; ``run`` trains on all with the chosen settings and measures the test set once a seed.
 
-Methods that are told their size (deep-r, fixed, set, rigl, constant-rate, pruning) get settings chosen at 1 % for the
-lower connectivities and at 5 % for the others. soft-deep-r and l1-shrinkage find their size themselves: they are
-scanned over what decides it (θ_min by the paper's rule for an aimed connectivity, and α), and for each connectivity
-the best of those runs counts that stayed within it: soft-deep-r with the most connections it ever had, ℓ1-shrinkage
-and pruning, which start dense, with those at the end.
+Methods with a budget get settings chosen at 1 % for the lower connectivities and at 5 % for the others. soft-deep-r and
+l1-shrinkage are scanned over what decides their size; for each connectivity the best run that stayed within it counts:
+soft-deep-r by the most connections it ever had, ℓ1-shrinkage and pruning, which start dense, by those at the end.
 """
 
 import itertools

@@ -1,12 +1,6 @@
 """The runs that several figures share: settings of each task and method, and the points at which a method is run.
 
-MNIST has the paper's settings, 784-300-100-10 without biases, η 0.05, batch 10; a quick look trains such networks on
-the bundled digits. On CIFAR-10 the paper trains for a million steps (2,558 epochs), which is days on a small machine:
-that is the full scale. The fitted scale has five epochs, the same for all methods, with half a cosine, momentum and
-first weights as strong as in the dense network: without these, a sparse network hardly begins to learn in so few
-steps. η was chosen by the loss on training images (``docs/reproduce.md``). The speech task of the paper has 40 epochs
-of TIMIT, which is licensed; with a copy of it, ``--full`` runs that if ``WIREBOUND_SPEECH=timit`` is set. The fitted
-scale has six epochs on openly licensed speech, the same for all methods.
+The full scale is the paper's; what the fitted and the quick scale change, and why, is in ``docs/reproduce.md``.
 """
 
 import itertools

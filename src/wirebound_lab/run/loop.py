@@ -41,17 +41,10 @@ def train(
     config: RunConfig, out: Path | None = None, *, overwrite: bool = False, resume: bool = False,
     listener: Listener | None = None, recorder: Recorder | None = None,
 ) -> RunResult:  # fmt: skip
-    """Train as the settings say. Whatever can be wrong with settings, data or folder is found before the first step.
+    """Train as the settings say; faults of settings, data and folder are found before the first step.
 
-    In a process group, all ranks call this, and rank 0 writes and evaluates.
-
-    Args:
-        config: the settings of the run.
-        out: the run folder to write, if any.
-        overwrite: replace what is there.
-        resume: resume the run from its last checkpoint, bit for bit, or begin; a finished run is returned as it is.
-        listener: is told after each window and each epoch.
-        recorder: gets every record of ``metrics.jsonl`` as it comes, as (kind, values); see ``run/tensorboard.py``.
+    With ``resume``, from the last checkpoint, bit for bit; a finished run is returned as it is. In a process group all
+    ranks call this, and rank 0 writes and evaluates. ``recorder`` gets every record of ``metrics.jsonl``.
     """
     config.check()
     folder = None if out is None or rank() > 0 else RunFolder(out, overwrite=overwrite, resume=resume)

@@ -1,9 +1,8 @@
 """CIFAR-10 with the convolutional network of the TensorFlow 1.3 tutorial (the paper's Figure 1B).
 
-Claim: DEEP R reaches 84.1 % at 5 % connectivity, and at 20 % comes close to the dense network. Defaults are the paper's and
-the tutorial's, except for the schedule: the paper trains for a million steps, with η ten times smaller after each 350
-epochs (``--schedule paper --epochs 2558``), which would end the learning of a short run before it has begun. The first
-convolution and the output stay dense. Evaluated are moving averages of the weights, as in the tutorial.
+Claim: DEEP R reaches 84.1 % at 5 % connectivity, and at 20 % comes close to the dense network. Defaults are the paper's
+and the tutorial's, but for the schedule: the paper's (``--schedule paper --epochs 2558``) is for a million steps. The first
+convolution and the output stay dense; moving averages of the weights are evaluated.
 
     conv 5×5×3×64 → ReLU → max-pool 3×3/2 → LRN → conv 5×5×64×64 → ReLU → LRN → max-pool 3×3/2
     → 2304→384 → ReLU → 384→192 → ReLU → 192→10

@@ -1,8 +1,7 @@
 """Framewise phone classification by a bidirectional LSTM inside a budget of connections (the paper's TIMIT experiment).
 
-Claim (TIMIT): a dense network with ℓ2 has 28.3 % frame error; DEEP R is slightly better near 10 % connectivity, and
-better than fixed connectivity at every level. Defaults are the paper's settings. The figure that it reports is the
-test error at the epoch with the least validation error (``test_error_at_best_validation`` of summary.json).
+Claim (TIMIT): a dense network with ℓ2 has 28.3 % frame error; DEEP R is slightly better near 10 % connectivity, and better
+than fixed connectivity at every level. Defaults and the reported figure (``test_error_at_best_validation``) are the paper's.
 
 Differs from the paper in that one budget spans both directions and the output, whose matrices start at the paper's
 multiples of the connectivity, and in that the validation part is made of whole speakers.

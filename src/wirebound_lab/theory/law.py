@@ -4,9 +4,7 @@
     soft_law     p*(θ) itself, and what it says about the set of active connections
     strict_law   p(θ, c) ∝ exp(−E(θ)/T) on θ_{∈c} >= 0 with all else dormant, p(c) ∝ ∫ exp(−E/T) over these θ_{∈c}
 
-``strict_law`` is not in the paper. It is what Algorithm 1 samples as η → 0: a connection that reaches 0 hands over to
-a uniformly drawn one that starts at 0, so the pieces θ_{∈c} >= 0 of all c are glued together along their faces, and the
-diffusion on the whole is reversible with respect to exp(−E/T) (``docs/theory.md``).
+``strict_law`` is not in the paper. It is what Algorithm 1 samples as η → 0 (``docs/theory.md`` derives it).
 """
 
 import math

@@ -74,11 +74,7 @@ class Quadratic(_Prior):
 class Logistic(_Prior):
     """The posterior of a logistic regression on a few examples: E = Σ log(1 + exp(−y x·w)) + α Σ w + ½ ρ Σ min(θ, 0)².
 
-    Args:
-        inputs: [examples, connections].
-        targets: +1 or −1 for each example.
-        signs: s_k, +1 or −1 for each connection.
-        l1, pull, theta_min: as for ``Quadratic``.
+    ``inputs`` are [examples, connections]; ``targets`` (of examples) and ``signs`` (of connections) are +1 or −1.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Wide tables: does the wiring find the informative columns? Against scikit-learn's own selectors, several seeds.
 
-    python -m wirebound_lab.paper.wide_tables --out results/wide_tables
+    python benchmarks/wide_tables.py --out results/wide_tables
 
 A few hundred rows, two thousand columns, of which few matter and it is known which: three generated problems, and data
 sets that ship with scikit-learn, widened by probes (columns of the data set with their rows shuffled, so that each has
@@ -165,7 +165,7 @@ def _spread(values: Sequence[float | None]) -> str:
 
 def markdown(lines: Sequence[dict[str, Any]]) -> str:
     parts = [
-        "Made by `python -m wirebound_lab.paper.wide_tables --out results/wide_tables`. Percent, mean ± standard\n"
+        "Made by `python benchmarks/wide_tables.py --out results/wide_tables`. Percent, mean ± standard\n"
         f"deviation over {len(lines[0]['seeds'])} seeds (data, split and method). Settings by 3-fold cross-validation on\n"
         "the training rows. Precision: share of the informative columns among the k ranked highest. SVM: an RBF SVM on\n"
         "those k columns, the same for all. For the probed data sets, all real columns count as informative, also those\n"

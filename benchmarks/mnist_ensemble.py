@@ -1,8 +1,8 @@
 """DEEP R as a sampler: does averaging sparse networks met along a run predict better than one network?
 
-    python -m wirebound_lab.paper.mnist_ensemble choose --out results/mnist/ensemble    on held-out training data
-    python -m wirebound_lab.paper.mnist_ensemble sharpen --out results/mnist/ensemble   on held-out training data
-    python -m wirebound_lab.paper.mnist_ensemble run --out results/mnist/ensemble       the test set, once a seed
+    python benchmarks/mnist_ensemble.py choose --out results/mnist/ensemble    on held-out training data
+    python benchmarks/mnist_ensemble.py sharpen --out results/mnist/ensemble   on held-out training data
+    python benchmarks/mnist_ensemble.py run --out results/mnist/ensemble       the test set, once a seed
 
 784-300-100-10 at 1 %. The single network is the recommended preset with its annealed schedule. The ensemble continues
 from there at constant learning rate and temperature and keeps one sample an epoch. A second single network is annealed over

@@ -1,6 +1,6 @@
 """What int8 weights cost a network on a microcontroller: bytes of flash and RAM, and accuracy of the compiled code.
 
-    python -m wirebound_lab.paper.c_export --out results/export
+    python benchmarks/c_export.py --out results/export
 
 MNIST, 784-300-100-10 with the recommended settings at several connectivities, a few seeds each. Each network is
 written as C with float weights and with int8 weights (one scale for each layer, or for each row), compiled by gcc,
@@ -92,7 +92,7 @@ def markdown(lines: Sequence[dict[str, Any]]) -> str:
     about = (
         "MNIST, 784-300-100-10, recommended settings, one network a seed; C99 code compiled by gcc -O2 and run on the "
         "10,000 test images, mean over seeds (each seed in brackets).\n"
-        "Made by `python -m wirebound_lab.paper.c_export --out results/export`."
+        "Made by `python benchmarks/c_export.py --out results/export`."
     )
     accuracy_columns = ["test accuracy of the compiled code", "lost against torch, points"]
     columns = ["connections", "weights", *accuracy_columns, "flash, bytes", "RAM, bytes"]
