@@ -20,7 +20,8 @@ STATES = ("sgd", "adam")
 
 
 def test_every_method_has_a_line():
-    assert set(METHODS) <= set(TABLE), "a new method needs a line in method_table.TABLE"
+    ours = {name for name, kind in METHODS.items() if kind.__module__.startswith("wirebound.")}
+    assert ours <= set(TABLE), "a new method needs a line in method_table.TABLE"
 
 
 def line_of(method):
@@ -190,7 +191,9 @@ def test_no_noise_is_drawn_at_temperature_0(name, monkeypatch):
     methods = {temperature: build(name, temperature=temperature) for temperature in (0.0, 1e-5)}
     drawn = []
     normals = philox.normals
-    monkeypatch.setattr(philox, "normals", lambda *a, **k: drawn.append(a) or normals(*a, **k))
+    counted = lambda *a, **k: drawn.append(a) or normals(*a, **k)  # noqa: E731
+    monkeypatch.setattr(philox, "normals", counted)
+    monkeypatch.setattr(ops.Backend, "normals", staticmethod(counted))
     with ops.use("reference"):
         take_steps(methods[0.0], 3)
         assert not drawn

@@ -33,8 +33,9 @@ def test_scanned_methods_take_the_best_that_stayed_within():
 
 
 def test_every_method_has_a_grid_of_right_settings():
-    assert set(METHODS) <= set(mnist_methods.GRIDS)
-    for method in METHODS:
+    ours = {name for name, kind in METHODS.items() if kind.__module__.startswith("wirebound.")}
+    assert ours <= set(mnist_methods.GRIDS)
+    for method in ours:
         for level in mnist_methods.levels_of(method, mnist_methods.CHOICE_LEVELS):
             for point in mnist_methods.points(method):
                 config = mnist_methods.settings(method, point, level, {"seed": 1})

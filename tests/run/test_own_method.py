@@ -24,9 +24,9 @@ class Patient(wb.DeepR):
         super().__init__(model, optimizer, **settings)
         self.patience = patience
 
-    def step(self):
+    def take_step(self):
         self.rewire_every = 1 if self.steps >= self.patience else 1 << 40
-        return super().step()
+        return super().take_step()
 
 
 if "patient" not in METHODS:  # as test module and as the module that --import names, this file is imported twice

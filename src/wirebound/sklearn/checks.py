@@ -45,7 +45,7 @@ _RULES = (
 
 def read_parameters(estimator: Any, inputs: int, outputs: int) -> dict[str, Any]:
     """All parameters by name, and ``sizes`` of the layers; settings of the method are among them."""
-    fields = {field.name: str(field.type) for field in dataclasses.fields(estimator)}
+    fields = {f.name: f.type.__name__ if isinstance(f.type, type) else str(f.type) for f in dataclasses.fields(estimator)}
     given = {name: _typed(name, kind, getattr(estimator, name)) for name, kind in fields.items()}
     for name, choices in {"method": METHODS, **_CHOICES}.items():
         if given[name] not in choices:

@@ -30,5 +30,6 @@ def run(options: argparse.Namespace) -> int:
         Console(soft_wrap=True).print(table)
         return 0
     for name in options.names:
-        print(f"{name}: {datasets.fetch(name) if options.action == 'fetch' else datasets.verify(name)}")
+        found = datasets.fetch(name) if options.action == "fetch" else datasets.verify(name)
+        print(f"{name}: {found.state}, {found.where}")
     return 0

@@ -92,10 +92,7 @@ def status() -> list[Status]:
 
 
 def fetch(name: str) -> Status:
-    """Bring a data set into the user's cache, unless an intact copy is there already.
-
-    What no program can fetch must be on this machine; the error says how a person gets it.
-    """
+    """Bring a data set into the user's cache, unless an intact copy is there; an error says how a person gets others."""
     kind = _kind(name)
     if kind.comes_with or kind.advice:
         return verify(name)

@@ -131,10 +131,7 @@ def cache_place(kind: DataKind[object]) -> Place:
 
 
 def fetch_into_cache(kind: DataKind[object], tried: Sequence[Attempt] = ()) -> Place:
-    """Fetch, check and keep the data set, from the first source that gives the right bytes.
-
-    Raises DataUnavailable with what was ``tried`` before and every source that failed.
-    """
+    """Fetch, check and keep the data set, from the first source that gives the right bytes; or DataUnavailable says why."""
     attempts = list(tried)
     if kind.advice:  # only a person can get it
         raise DataUnavailable(kind.name, attempts, kind.advice)

@@ -42,10 +42,7 @@ def frame_centres(frames: int) -> NDArray[np.int64]:
 
 
 def mfcc(signal: NDArray[Any]) -> Float:
-    """[T, 13]: coefficients 1-12 and the log energy of each frame of a 16 kHz signal in 16-bit steps.
-
-    Beyond its ends the signal is taken as silent.
-    """
+    """[T, 13]: coefficients 1-12 and log energy of each frame of a 16 kHz signal in 16-bit steps, silent beyond its ends."""
     samples = np.asarray(signal, dtype=np.float64)
     if samples.ndim != 1:
         raise ValueError(f"signal (of shape {samples.shape}) must have one dimension")
@@ -64,10 +61,7 @@ def mfcc(signal: NDArray[Any]) -> Float:
 
 
 def differences(features: Float, lengths: NDArray[np.int64]) -> Float:
-    """Regression slopes over ±2 frames, for utterances end to end; their ends are continued as they are.
-
-    slope[t] = Σ_k k (x[t+k] − x[t−k]) / 2 Σ_k k², k = 1, 2
-    """
+    """slope[t] = Σ_k k (x[t+k] − x[t−k]) / 2 Σ_k k², k = 1, 2, for utterances end to end; their ends are continued."""
     ends = np.cumsum(lengths)
     first, last = np.repeat(ends - lengths, lengths), np.repeat(ends - 1, lengths)
     here = np.arange(len(features))

@@ -63,10 +63,7 @@ def refine(
     run: Path, out: Path, *, rounds: int, seeds: Sequence[int], last: float = LAST,
     listener: Callable[[int, Round], None] = lambda number, one: None,
 ) -> list[Round]:  # fmt: skip
-    """Train with the allocation of ``run`` for all seeds, then ``rounds`` times with what the round before converged to.
-
-    Run folders are ``out/round-R-sSEED``; ``out/refined.json`` is a config file with the last allocation.
-    """
+    """Train with the allocation of ``run`` for all seeds, then ``rounds`` times with what the round before converged to."""
     if rounds < 1:
         raise ValueError(f"rounds (={rounds}) must be >= 1")
     if not seeds:

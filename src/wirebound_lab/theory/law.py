@@ -113,10 +113,7 @@ def _collect(problem: Problem, temperature: float, grid: Grid, rows: Bools, memb
 
 
 def strict_law(problem: Problem, active: int, temperature: float, grid: Grid) -> Law:
-    """The law of Algorithm 1 in the limit η → 0.
-
-    The probability of a connection to be dormant is put into the last bin below 0: Algorithm 1 keeps no dormant θ.
-    """
+    """The law of Algorithm 1 in the limit η → 0; it keeps no dormant θ, so these are in the last bin below 0."""
     m = problem.connections
     rows = architectures(m, active)
     above = grid.nodes[grid.negative :], grid.weights[grid.negative :]
