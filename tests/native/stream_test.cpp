@@ -4,17 +4,9 @@
 #include "isa.h"
 
 #pragma GCC diagnostic ignored "-Wunused-function"
-namespace wb {
-namespace listed {
-#include "simd.h"
-
-#include "panel.inc.cpp"
-
 #include "random.inc.cpp"
-#include "update.inc.cpp"
 #include "rewire.inc.cpp"
-}  // namespace listed
-}  // namespace wb
+#include "update.inc.cpp"
 
 #include "wiring_reference.h"
 
