@@ -49,6 +49,8 @@ def test_accelerate(tmp_path: Any) -> None:
             if accelerator.sync_gradients:
                 accelerator.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
+            for wiring in wb.wirings(bare):
+                wiring.check()
             optimizer.zero_grad()
     assert_trained(bare, before)
     assert attached(optimizer).steps == 3
