@@ -103,7 +103,8 @@ def check_optimizer_state(state: Any, optimizer: optim.Optimizer, thetas: Collec
                 require(fits, f"{name} must hold {listed(wanted)}, holds {listed(kept)}")
                 wanted = {**most, **wanted}
             for part, value in kept.items():
-                _check_kept(f"{name}/{part}", part, value, wanted[part])
+                if value is not None or part != "momentum_buffer" or type(optimizer) is not optim.SGD:
+                    _check_kept(f"{name}/{part}", part, value, wanted[part])
     complete = not from_the_start or len(state["state"]) == len(parameters)
     require(complete, f"{type(optimizer).__name__} must have state of each of {len(parameters)} parameters")
 
@@ -184,8 +185,6 @@ def _sized(value: Any, small: nn.Parameter, real: nn.Parameter) -> Any:
 
 
 def _check_kept(name: str, key: str, value: Any, wanted: Any) -> None:
-    if value is None and key == "momentum_buffer":
-        return
     if not isinstance(wanted, Tensor):
         require(isinstance(value, bool | int | float | None), f"{name} must be a number, is {described(value)}")
         return
@@ -194,7 +193,8 @@ def _check_kept(name: str, key: str, value: Any, wanted: Any) -> None:
     require(fits, f"{name} must be {'a count' if key == 'step' else described(wanted)}, is {described(value)}")
     require(torch.isfinite(value).all(), f"{name} must be finite")
     if key == "step":
-        require(float(value) >= 0, f"{name} (={float(value)}) must be a count")
+        most = _MOST_STEPS_WITH_AGES
+        require(0 <= float(value) < most, f"{name} (={float(value)}) must be a count < {most}")
 
 
 def _check_foreign(
