@@ -7,12 +7,11 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from typing_extensions import Unpack
 
 from wirebound import ops
 from wirebound.nn.inputs import settle_bias, settle_input, sparse_product
@@ -22,6 +21,9 @@ from wirebound.nn.trace import by_operators, one_node, recorded
 from wirebound.ops import ConvWindow
 from wirebound.ops.layout import LayerIndex
 from wirebound.wiring import LayerShape
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Sizes = int | Sequence[int]
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
@@ -125,7 +127,7 @@ class SparseConvNd(SparseLayer):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1, padding: Sizes | str = 0,
         dilation: Sizes = 1, groups: int = 1, bias: bool = True, padding_mode: PaddingMode = "zeros",
-        **options: Unpack[WiringOptions],
+        **options: "Unpack[WiringOptions]",
     ) -> None:
         super().__init__()
         if padding_mode not in get_args(PaddingMode):

@@ -3,16 +3,18 @@
 One of stride s is an ordinary one of stride 1 with s - 1 zeros between inputs, run from the ends of input and output."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from typing_extensions import Unpack
 
 from wirebound.nn.conv import PaddingMode, Sizes, SparseConvNd, sizes
 from wirebound.nn.options import WiringOptions
 from wirebound.nn.sparse_layer import Matrix, SparseLayer
 from wirebound.nn.trace import by_operators, one_node, recorded
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class SparseConvTransposeNd(SparseConvNd):
@@ -31,7 +33,7 @@ class SparseConvTransposeNd(SparseConvNd):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1, padding: Sizes = 0,
         output_padding: Sizes = 0, groups: int = 1, bias: bool = True, dilation: Sizes = 1,
-        padding_mode: PaddingMode = "zeros", **options: Unpack[WiringOptions],
+        padding_mode: PaddingMode = "zeros", **options: "Unpack[WiringOptions]",
     ) -> None:
         SparseLayer.__init__(self)
         if padding_mode != "zeros":

@@ -1,12 +1,11 @@
 """``SparseLinear``: ``nn.Linear`` with K connections instead of a matrix, and the same for Hugging Face's ``Conv1D``."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from typing_extensions import Unpack
 
 from wirebound import ops
 from wirebound.nn.inputs import settle_bias, settle_input, sparse_product
@@ -15,6 +14,9 @@ from wirebound.nn.sparse_layer import Matrix, SparseLayer
 from wirebound.nn.trace import by_operators, recorded
 from wirebound.ops.layout import LayerIndex
 from wirebound.wiring import LayerShape
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass
@@ -41,7 +43,7 @@ class SparseLinear(SparseLayer):
     bias_sums = (0,)  # what the gradient of the bias sums over
     gradient_source = LinearGradient
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, **options: Unpack[WiringOptions]) -> None:
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, **options: "Unpack[WiringOptions]") -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.wire(LayerShape("linear", out_features, in_features), bias, options)
@@ -85,7 +87,7 @@ def is_conv1d(kind: type) -> bool:
 class SparseTransposedLinear(SparseLinear):
     """Made by ``sparsify`` from Hugging Face's ``Conv1D`` (GPT-2), a linear layer whose dense weight lies as [in, out]."""
 
-    def __init__(self, nf: int, nx: int, **options: Unpack[WiringOptions]) -> None:
+    def __init__(self, nf: int, nx: int, **options: "Unpack[WiringOptions]") -> None:
         super().__init__(nx, nf, True, **options)
         self.nf, self.nx = nf, nx
 

@@ -1,13 +1,12 @@
 """Torch's recurrent layers and cells (LSTM, GRU, RNN) with K connections instead of their matrices."""
 
 import warnings
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
-from typing_extensions import Unpack
 
 from wirebound.nn.inputs import settle_input
 from wirebound.nn.options import WiringOptions
@@ -15,6 +14,9 @@ from wirebound.nn.recurrent_pass import Direction, Pass, SparseMatrices, packed_
 from wirebound.nn.trace import one_node, recorded, recurrent_by_operators
 from wirebound.ops import GATES
 from wirebound.wiring import LayerShape
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 NONLINEARITIES = ("tanh", "relu")
 
@@ -155,7 +157,7 @@ class SparseRecurrent(RecurrentMatrices):
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
-        dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, **options: Unpack[WiringOptions],
+        dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, **options: "Unpack[WiringOptions]",
     ) -> None:
         super().__init__()
         self._set(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers, bias=bias)
@@ -201,7 +203,7 @@ class SparseRNN(SparseRecurrent):
 
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", bias: bool = True,
-        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, **options: Unpack[WiringOptions],
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, **options: "Unpack[WiringOptions]",
     ) -> None:
         self._set_kind(nonlinearity)
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, **options)
@@ -217,7 +219,7 @@ class SparseCell(RecurrentMatrices):
 
     arguments: ClassVar[tuple[str, ...]] = ("input_size", "hidden_size", "bias")
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, **options: Unpack[WiringOptions]) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, **options: "Unpack[WiringOptions]") -> None:
         super().__init__()
         self._set(input_size=input_size, hidden_size=hidden_size, bias=bias)
         rows = GATES[self.kind] * hidden_size
@@ -255,7 +257,7 @@ class SparseRNNCell(SparseCell):
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh",
-        **options: Unpack[WiringOptions],
+        **options: "Unpack[WiringOptions]",
     ) -> None:
         self._set_kind(nonlinearity)
         super().__init__(input_size, hidden_size, bias, **options)

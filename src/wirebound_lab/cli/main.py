@@ -26,7 +26,7 @@ COMMANDS = {
     "info": "what is installed, or what a run folder or a model's file holds",
     "completion": "completion of this command for bash, zsh or fish",
 }
-_EXTRA = ("rich", "shtab", "sklearn", "PIL", "tomli", "optuna", "soundfile")  # what wirebound[lab] brings
+_EXTRA = ("rich", "shtab", "sklearn", "PIL", "tomli")  # what wirebound[lab] brings
 
 # What to do next after an error that does not say it. Errors go by the names of their classes: nothing is imported for it.
 _RESUME = "the same command with --resume goes on from the last checkpoint"
