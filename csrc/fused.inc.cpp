@@ -234,9 +234,13 @@ private:
         bool not_finite = false;
         for (int64_t i = 0; i < spec.layers; ++i) {
             const int64_t column = wiring.first_column[static_cast<size_t>(i)], drift = s * spec.drift_stride + i;
-            not_finite |= update_range<float>(rule, arrays, table, spec.colptr[column], spec.colptr[column + spec.n_in[i]],
-                                              spec.shrink ? spec.shrink[drift] : 0.0,
-                                              spec.noise_std ? spec.noise_std[drift] : 0.0, wiring.dead);
+            wb_rule own = rule;
+            if (spec.lr_factor) own.lr *= spec.lr_factor[i];
+            if (spec.decay_factor) own.weight_decay *= spec.decay_factor[i];
+            const Drift rates{spec.shrink ? spec.shrink[drift] : 0.0, spec.noise_std ? spec.noise_std[drift] : 0.0,
+                              spec.second_moment ? spec.second_moment[i] : 0.0};
+            not_finite |= update_range<float>(own, arrays, table, spec.colptr[column], spec.colptr[column + spec.n_in[i]],
+                                              rates, wiring.dead);
         }
         std::vector<int64_t>& counts = counts_;
         counts.assign(static_cast<size_t>(2 * spec.layers), 0);

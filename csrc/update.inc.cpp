@@ -137,7 +137,7 @@ static void sgd_block(const wb_rule& rule, T* __restrict theta, const T* __restr
 template <class T, bool Max>
 static void adam_block(const wb_rule& rule, T* __restrict theta, const T* __restrict gradient, T* __restrict moment1,
                        T* __restrict moment2, T* __restrict moment2_max, const T* __restrict first,
-                       const T* __restrict second, int64_t n) {
+                       const T* __restrict second, T newborn, int64_t n) {
     const T lr = static_cast<T>(rule.lr), eps = static_cast<T>(rule.eps), direction = rule.maximize ? T(-1) : T(1);
     const T decay = rule.decoupled ? T(0) : static_cast<T>(rule.weight_decay);
     const T shrink = rule.decoupled ? static_cast<T>(1.0 - rule.lr * rule.weight_decay) : T(1);
@@ -146,7 +146,9 @@ static void adam_block(const wb_rule& rule, T* __restrict theta, const T* __rest
     for (int64_t i = 0; i < n; ++i) {
         const T d = direction * gradient[i] + decay * theta[i];
         const T m = moment1[i] + take1 * (d - moment1[i]);
-        const T v = beta2 * moment2[i] + take2 * d * d;
+        // The bias of a newborn's second moment is that of all others, which `second` takes out again.
+        const T before = moment2[i] == T(0) ? newborn / (second[i] * second[i]) : moment2[i];
+        const T v = beta2 * before + take2 * d * d;
         moment1[i] = m;
         moment2[i] = v;
         T largest = v;
@@ -220,17 +222,23 @@ static void find_dead(const T* theta, int64_t from, int64_t to, Dead& dead) {
     dead.add(found, next);
 }
 
+// What a range of connections has of its own beside the rule.
+struct Drift {
+    double shrink = 0, noise_std = 0, second_moment = 0;  // as in wb_drift_and_noise
+};
+
 // Connections [from, to) with one drift. True if a theta is not finite.
 template <class T>
 static bool update_range(const wb_rule& rule, const UpdateArrays<T>& arrays, const BiasCorrection<T>& table, int64_t from,
-                         int64_t to, double shrink, double noise_std, Dead& dead) {
+                         int64_t to, const Drift& drift, Dead& dead) {
     const T infinity = std::numeric_limits<T>::infinity();
     Bits<T> infinite;
     std::memcpy(&infinite, &infinity, sizeof infinite);
     BlockCorrection<T> correction;
     float noise[kUpdateBlock + 32];
     bool not_finite = false;
-    const bool noisy = rule.bound && noise_std != 0;
+    const bool noisy = rule.bound && drift.noise_std != 0;
+    const T newborn = static_cast<T>(drift.second_moment);
     for (int64_t k = from; k < to;) {
         const int64_t end = std::min((k / kUpdateBlock + 1) * kUpdateBlock, to), n = end - k;
         T* theta = arrays.theta + k;
@@ -241,15 +249,15 @@ static bool update_range(const wb_rule& rule, const UpdateArrays<T>& arrays, con
             else correction.fill_same(table, static_cast<int32_t>(std::min<int64_t>(rule.clock, table.oldest())), n);
             if (arrays.moment2_max)
                 adam_block<T, true>(rule, theta, arrays.gradient + k, arrays.moment1 + k, arrays.moment2 + k,
-                                    arrays.moment2_max + k, correction.first, correction.second, n);
+                                    arrays.moment2_max + k, correction.first, correction.second, newborn, n);
             else
                 adam_block<T, false>(rule, theta, arrays.gradient + k, arrays.moment1 + k, arrays.moment2 + k, nullptr,
-                                     correction.first, correction.second, n);
+                                     correction.first, correction.second, newborn, n);
         }
         if (noisy)
             normal_groups(rule.seed, rule.stream, static_cast<uint64_t>(rule.step), static_cast<uint64_t>(k / 32),
                           (end + 31) / 32 - k / 32, noise);
-        const T less = rule.bound ? static_cast<T>(shrink) : T(0), width = static_cast<T>(noise_std);
+        const T less = rule.bound ? static_cast<T>(drift.shrink) : T(0), width = static_cast<T>(drift.noise_std);
         const float* nu = noise + k % 32;
         const bool clamp = rule.bound && rule.clamp;
         const Walked<T> walked = noisy ? (clamp ? walk_block<T, true, true>(theta, less, width, nu, n)
@@ -272,15 +280,16 @@ static bool update_chunk(const wb_rule& rule, const UpdateArrays<T>& arrays, con
     for (int64_t i = 0; i < n_drifts && at < to; ++i) {
         const int64_t first = std::min(std::max(drifts[i].first, at), to), last = std::min(drifts[i].last, to);
         if (last <= first) continue;
-        if (at < first) not_finite |= update_range<T>(rule, arrays, table, at, first, 0, 0, dead);
+        if (at < first) not_finite |= update_range<T>(rule, arrays, table, at, first, Drift{}, dead);
         at = last;
         if (drifts[i].frozen) continue;
         wb_rule here = rule;
         here.lr *= drifts[i].lr_factor;
         here.weight_decay *= drifts[i].decay_factor;
-        not_finite |= update_range<T>(here, arrays, table, first, last, drifts[i].shrink, drifts[i].noise_std, dead);
+        const Drift drift{drifts[i].shrink, drifts[i].noise_std, drifts[i].second_moment};
+        not_finite |= update_range<T>(here, arrays, table, first, last, drift, dead);
     }
-    if (at < to) not_finite |= update_range<T>(rule, arrays, table, at, to, 0, 0, dead);
+    if (at < to) not_finite |= update_range<T>(rule, arrays, table, at, to, Drift{}, dead);
     return not_finite;
 }
 
@@ -382,7 +391,7 @@ static bool update_parameter(wb_rule rule, const wb_parameter& parameter, const 
     const UpdateArrays<float> arrays{parameter.data, gradient, parameter.moment1, parameter.moment2,
                                      parameter.moment2_max, nullptr};
     Dead none;  // nothing dies
-    return update_range<float>(rule, arrays, bias_correction<float>(rule), 0, n, 0, 0, none);
+    return update_range<float>(rule, arrays, bias_correction<float>(rule), 0, n, Drift{}, none);
 }
 
 template <class T>

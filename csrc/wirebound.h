@@ -25,7 +25,7 @@ enum {
 };
 
 // Raised whenever a struct below or a signature in kernels.def changes; Python refuses a library with another number.
-#define WB_ABI_VERSION 3
+#define WB_ABI_VERSION 4
 
 // ---- conv ----------------------------------------------------------------------------------------------------------
 
@@ -73,6 +73,7 @@ typedef struct wb_drift_and_noise {
     double noise_std;     // sqrt(2 eta T); 0 draws nothing
     double lr_factor;     // on the rule's lr
     double decay_factor;  // on the rule's weight_decay
+    double second_moment; // Adam: the squared gradient with which a moment2 of 0, a newborn's, starts; 0: with nothing
     int32_t frozen;       // nothing of them changes, optimiser state included
 } wb_drift_and_noise;
 
@@ -152,7 +153,10 @@ typedef struct wb_fused_wiring {
     const double* shares;     // [layers]: newborns by layer; null: uniform over all dormant positions
     const double* shrink;     // eta alpha at [step * drift_stride + layer], or null
     const double* noise_std;  // sqrt(2 eta T), likewise
-    int64_t drift_stride;      // layers, or 0: the same in every step
+    int64_t drift_stride;     // layers, or 0: the same in every step
+    const double* lr_factor;  // [layers], or null: 1; these three as in wb_drift_and_noise
+    const double* decay_factor;
+    const double* second_moment;  // [layers], or null: 0
     int64_t rewire_every;     // steps whose number is a multiple rewire, in others theta stops at 0; 0: never rewire
     double weight_decay;
     int64_t clock;            // how often theta was moved before this call

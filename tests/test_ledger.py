@@ -12,7 +12,7 @@ import wirebound as wb
     [
         (lambda p: torch.optim.SGD(p, lr=0.1), 12),
         (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), 16),
-        (lambda p: torch.optim.Adam(p, lr=0.1), 24),
+        (lambda p: torch.optim.Adam(p, lr=0.1), 20),
     ],
 )
 def test_bytes_for_each_connection(make, per_connection):

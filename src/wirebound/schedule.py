@@ -7,7 +7,10 @@ current learning rate η, so that torch's own lr schedulers carry ℓ1 and tempe
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
 
 Schedule: TypeAlias = Callable[[int, float], float]
 Scalar: TypeAlias = float | Schedule
@@ -22,6 +25,7 @@ class _OfLr:
     a: float
     b: float
     c: float
+    follows_lr = True
 
     def __call__(self, step: int, lr: float) -> float:
         return lr * self.a * self.b / self.c
@@ -29,7 +33,7 @@ class _OfLr:
 
 def changes_with_step(rate: Scalar) -> bool:
     """Whether a rate may change although the learning rate does not."""
-    return callable(rate) and not isinstance(rate, _OfLr)
+    return callable(rate) and not getattr(rate, "follows_lr", False)
 
 
 def noise_amplitude(g: float) -> Schedule:
@@ -77,6 +81,8 @@ def per_layer(name: str, rate: Rate, layers: Sequence[str]) -> list[Scalar]:
 
     Numbers are checked here, once; a schedule is checked when it is asked.
     """
+    if isinstance(rate, str):
+        raise ValueError(f"{name} (={rate!r}) must be a number, numbers or a schedule here")
     if isinstance(rate, Mapping):
         unknown, missing = sorted(set(rate) - set(layers)), [layer for layer in layers if layer not in rate]
         if unknown or missing:
@@ -106,6 +112,18 @@ def check_rate(name: str, value: float) -> float:
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{name} (={value}) must be a finite number >= 0")
     return value
+
+
+def over(name: str, rate: Scalar, first_step: int, lrs: Tensor) -> Tensor | float:
+    """The values of a rate in steps with these learning rates, the first of which is ``first_step``."""
+    if not callable(rate):
+        return rate
+    if changes_with_step(rate):
+        return torch.tensor([at(name, rate, first_step + i, lr) for i, lr in enumerate(lrs.tolist())], dtype=lrs.dtype)
+    values: Any = rate(first_step, lrs)  # type: ignore[arg-type]  # of the learning rate alone: all at once
+    for value in (values.min(), values.max()) if isinstance(values, Tensor) else (values,):
+        check_rate(name, float(value))
+    return values
 
 
 def at(name: str, rate: Scalar, step: int, lr: float) -> float:

@@ -28,7 +28,7 @@ OPTIMIZERS = {
     "asgd": lambda p: torch.optim.ASGD(p, lr=0.05),
 }
 METHODS = {
-    "deep-r": lambda m, o: wb.DeepR(m, o, l1=0.01, temperature=1e-5, newborns="share"),
+    "deep-r": lambda m, o: wb.DeepR(m, o, l1=0.01, temperature=1e-5, newborns="share", newborn_moments="own"),
     "fixed": wb.Fixed,
     "dense": wb.Dense,
 }

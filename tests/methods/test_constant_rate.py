@@ -36,7 +36,7 @@ def _steps(method, count):
 def test_at_rate_1_it_is_deep_r(implementation, optimizer, scope):
     """Every empty place is filled at once: the same draws, the same run, bit for bit."""
     methods = []
-    for kind, settings in ((wb.ConstantRate, {"rate": 1.0}), (wb.DeepR, {"newborns": "uniform"})):
+    for kind, settings in ((wb.ConstantRate, {"rate": 1.0}), (wb.DeepR, {"newborns": "uniform", "newborn_moments": "own"})):
         model = _model(scope)
         made = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer](model.parameters(), lr=0.05)
         methods.append(kind(model, made, l1=0.1, temperature=1e-5, **settings))

@@ -49,7 +49,7 @@ def test_settings_are_checked():
     model = wb.sparsify(nn.Linear(8, 4), connectivity=0.5)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for settings, words in (
-        ({"l1": -1.0}, r"l1 \(=-1.0\) must be a finite number >= 0"),
+        ({"l1": -1.0}, r"l1 \(=-1.0\) must be 'auto' or a finite number >= 0"),
         ({"rewire_every": 0}, "rewire_every"),
         ({"newborns": "all"}, "newborns .='all'. must be one of uniform, share"),
     ):

@@ -104,7 +104,7 @@ def test_optimiser_state_moves_with_its_connection(implementation, name):
     """After each step, a survivor's state is what torch makes of its own past, and a newborn's is clean."""
     model = _model()
     optimizer = OPTIMIZERS[name](model.parameters())
-    rewiring = wb.DeepR(model, optimizer, l1=0.05)
+    rewiring = wb.DeepR(model, optimizer, l1=0.05, newborn_moments="own")
     (wiring,) = wb.wirings(model)
     x, y = _task()
     rewired = 0

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from wirebound_lab.run.config import ConfigError, TrainConfig, make_config, read_settings
+from wirebound_lab.run.config import PRESETS, ConfigError, TrainConfig, make_config, read_settings
 
 
 def test_defaults_are_the_papers():
-    config = make_config({"connectivity": 0.01})
+    config = make_config(PRESETS["paper"], {"connectivity": 0.01})
     assert (config.hidden, config.bias, config.batch_size, config.lr) == ([300, 100], False, 10, 0.05)
     assert (config.l1, config.noise, config.optimizer, config.schedule) == (1e-4, 1e-6, "sgd", "constant")
 

@@ -16,6 +16,7 @@ from wirebound.checkpoint.container import CheckpointError, require
 from wirebound.checkpoint.tree import check_like, check_numbers, described, leaves, listed
 from wirebound.methods.attach import KEY
 from wirebound.methods.average import AVERAGE, UPDATES
+from wirebound.methods.deep_r import DeepR
 from wirebound.methods.method import Method
 
 Groups = Sequence[Mapping[str, Any]]
@@ -28,6 +29,7 @@ _RULES: dict[str, tuple[Callable[[Any], object], str]] = {
     "theta": (lambda theta: torch.isfinite(theta).all(), "finite"),
     "theta_min": (lambda floor: math.isfinite(floor) and floor < 0, "finite and < 0"),
     "seed": (lambda seed: _is_count(seed, 1 << 63), "in [0, 2^63)"),
+    "second_moments": (lambda v: math.isfinite(v) and v >= 0, "finite and >= 0"),
 }
 # Keys that schedulers add to a group; the rest must be there on both sides.
 _ADDED = {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"}
@@ -54,6 +56,12 @@ def check_method_state(state: Any, method: Method) -> None:
         for place, value in leaves(state[name], f"method/{name}") if name in state else ():
             told = "" if isinstance(value, Tensor) else f" (={str(value)[:30]})"
             require(holds(value), f"{place}{told} must be {rule}")
+    if isinstance(method, DeepR) and method.turnover is not None:
+        for number, (price, own) in enumerate(zip(method.turnover.prices, state["turnover"], strict=True)):
+            try:
+                price.check_state(own)
+            except ValueError as error:
+                raise CheckpointError(f"method/turnover/{number}/{error}") from None
     # Births are dated by the updates of the optimiser, which may have begun before the method's steps.
     most = max([state["steps"], *state.get("updates", [])])
     for name, born in leaves(state.get("born", []), "method/born"):

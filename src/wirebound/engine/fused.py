@@ -18,7 +18,6 @@ from wirebound.engine.modules import DivergedError, count_active, never
 from wirebound.engine.stack import read_stack, why_not_fused
 from wirebound.engine.window import StepWindow, join, mean
 from wirebound.methods import DeepR, Method
-from wirebound.methods.deep_r import pull_and_push
 from wirebound.methods.method import WiringMethod
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.sparse_layer import wirings
@@ -86,11 +85,30 @@ class FusedEngine:
         while start < len(lrs):
             within = start % window
             stop = min(start - within + min((within // stretch + 1) * stretch, window), len(lrs))
-            yield self._take(order[start * batch_size : stop * batch_size], list(lrs[start:stop]), batch_size)
+            yield self._stretch(order[start * batch_size : stop * batch_size], list(lrs[start:stop]), batch_size)
             start = stop
 
+    def _stretch(self, order: Tensor, lrs: list[float], batch_size: int) -> StepWindow:
+        """One stretch, in pieces between which the method looks at what has come of its rates."""
+        method, parts, at = self.method, list[StepWindow](), 0
+        while at < len(lrs):
+            steps = len(lrs) - at
+            if isinstance(method, DeepR):
+                steps = int(min(steps, method.next_look(method.steps) - method.steps))
+            try:
+                part = self._take(order[at * batch_size : (at + steps) * batch_size], lrs[at : at + steps], batch_size)
+            except DivergedError as error:
+                done = [*parts, *([] if error.done is None else [error.done])]
+                error.done = join(done) if done else None
+                raise
+            if isinstance(method, DeepR):
+                method.note(method.steps, part.newborns)
+            parts.append(part)
+            at += steps
+        return join(parts)
+
     def _take(self, order: Tensor, lrs: list[float], batch_size: int) -> StepWindow:
-        """One stretch, in one native call unless a step has to be left out because it is not finite."""
+        """Some steps, in one native call unless one has to be left out because it is not finite."""
         model, method = self.model, self.method
         keepers: tuple[Any, ...] = (method.model, method.optimizer, method)
         parts: list[StepWindow] = []
@@ -214,6 +232,11 @@ class FusedEngine:
         if isinstance(self.method, DeepR):
             shares = self.method.shares[number]
             found |= self._rates(self.method, number, lrs) | {"rewire_every": self.method.rewire_every, "bound": 1}
+            first = sum(len(w.layers) for w in self.wirings[:number])
+            found["second_moment"] = _doubles(self.method.second_moments[first : first + len(wiring.layers)])
+        rates = wiring.layer_rates
+        found |= {"lr_factor": _doubles(rates.lr), "decay_factor": _doubles(rates.weight_decay)}
+        if isinstance(self.method, DeepR):
             found["shares"] = None if shares is None else torch.tensor(shares, dtype=torch.float64)
             found["born"] = self.adapter.born[number] if self.adapter.born else None
         return {
@@ -224,11 +247,17 @@ class FusedEngine:
 
     def _rates(self, method: DeepR, number: int, lrs: list[float]) -> dict[str, Any]:
         """[steps, layers]: ηα and √(2ηT) of each step and layer; one step if they never change."""
-        first_layer = sum(len(w.layers) for w in self.wirings[:number])
-        layers = range(first_layer, first_layer + len(self.wirings[number].layers))
+        wiring, first = self.wirings[number], sum(len(w.layers) for w in self.wirings[:number])
+        layers = range(first, first + len(wiring.layers))
         rates = (rate for i in layers for rate in (method.l1[i], method.temperature[i]))
         constant = len(set(lrs)) == 1 and not any(map(schedule.changes_with_step, rates))
-        steps = enumerate(lrs[:1] if constant else lrs, method.steps + 1)
-        pairs = [pull_and_push(method.l1[i], method.temperature[i], step, lr) for step, lr in steps for i in layers]
-        shrink, noise_std = torch.tensor(pairs, dtype=torch.float64).t().contiguous()
-        return {"shrink": shrink, "noise_std": noise_std, "drift_stride": 0 if constant else len(layers)}
+        lr, step = torch.tensor(lrs[:1] if constant else lrs, dtype=torch.float64), method.steps + 1
+        each = [(i, lr * factor) for i, factor in zip(layers, wiring.layer_rates.lr, strict=True)]
+        pull = [eta * schedule.over("l1", method.l1[i], step, eta) for i, eta in each]
+        push = [(2 * (eta * schedule.over("temperature", method.temperature[i], step, eta))).sqrt() for i, eta in each]
+        found = {"shrink": torch.stack(pull, 1), "noise_std": torch.stack(push, 1)}
+        return {**found, "drift_stride": 0 if constant else len(layers)}
+
+
+def _doubles(values: Sequence[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)

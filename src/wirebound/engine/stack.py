@@ -52,8 +52,8 @@ def why_not_fused(model: nn.Module, method: Method) -> str:
     stack = read_stack(model)
     if isinstance(stack, str):
         return stack
-    if any(wiring.rates is not None for wiring in wirings(model)):
-        return "a layer is frozen or has rates of its own"
+    if any(wiring.has_frozen for wiring in wirings(model)):
+        return "a layer is frozen"
     if any(not p.requires_grad for p in parameters):
         return "a parameter is frozen"
     if any(getattr(module, hooks) for module in model.modules() for hooks in _HOOKS):

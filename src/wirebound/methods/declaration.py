@@ -25,6 +25,7 @@ class Setting:
         default: its value where nobody gives one.
         help: what it is, in one sentence.
         choices: the values that a ``str`` may have.
+        words: what a number may be instead, such as ``"auto"``.
         least, most, above, below: bounds of the value, the first two included.
     """
 
@@ -37,6 +38,7 @@ class Setting:
     most: float | None = None
     above: float | None = None
     below: float | None = None
+    words: tuple[str, ...] = ()
 
     def with_default(self, value: Any) -> Setting:
         """The same setting with another default."""
@@ -44,7 +46,7 @@ class Setting:
 
     def check(self, value: Any) -> None:
         """Raise ``ValueError`` unless a value of the right type, or each of several, keeps to the rule of this setting."""
-        if value is None and "None" in self.type:
+        if (value is None and "None" in self.type) or (isinstance(value, str) and value in self.words):
             return
         if self.choices and value not in self.choices:
             raise ValueError(f"{self.name} (={value!r}) must be one of {', '.join(self.choices)}")
@@ -62,7 +64,8 @@ class Setting:
         high = f"< {self.below:g}" if self.below is not None else f"<= {self.most:g}" if self.most is not None else ""
         if low and high:
             return f"in {'(' if '=' not in low else '['}{low.split()[1]}, {high.split()[1]}{')' if '=' not in high else ']'}"
-        return f"{'sizes' if self.type.startswith('list') else 'a finite number'} {low or high}"
+        words = "".join(f"{word!r} or " for word in self.words)
+        return f"{words}{'sizes' if self.type.startswith('list') else 'a finite number'} {low or high}"
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ def register(method: _M) -> _M:
 
 # Settings that several methods have.
 L1 = Setting("l1", "float", 1e-4, "α, the ℓ1 pull of every active connection towards 0", least=0)
+AUTO = "auto"
 NOISE = Setting("noise", "float", 1e-6, "g, the noise in units of η: temperature T = η g²/2", least=0)
 TEMPERATURE = Setting("temperature", "float | None", None, "temperature T itself, instead of noise", least=0)
 _REPLACED = "share of the connections that set (ζ) and rigl (α, at the start) replace at a time"

@@ -9,10 +9,10 @@
 η is the optimiser's current learning rate, α ``l1``, T ``temperature``, K the wiring's budget; − η ∂E/∂θ is the
 optimiser's own step: SGD as in the paper, or any other that keeps state by element.
 
-Differs from the paper in that Adam corrects its bias by the connection's own age, so that a newborn's first step is a
-first step; in that several steps may pass between rewirings (``rewire_every``; θ then stops at 0 in between); and in
-that newborns of a global budget are spread over the layers by their initial shares, as the authors' code does, unless
-``newborns="uniform"``.
+Differs from the paper in that α follows from a wanted turnover unless it is given (``turnover.py``); in that newborns
+start with their layer's second moment where the optimiser keeps one; in that several steps may pass between rewirings
+(``rewire_every``; θ then stops at 0 in between); and in that newborns of a global budget are spread over the layers by
+their initial shares, as the authors' code does, unless ``newborns="uniform"``.
 """
 
 import itertools
@@ -24,17 +24,23 @@ import torch
 from torch import nn, optim
 
 from wirebound import ops, schedule
-from wirebound.methods.declaration import L1, NEWBORNS, NOISE, TEMPERATURE, Setting
+from wirebound.methods.declaration import AUTO, NEWBORNS, NOISE, TEMPERATURE, Setting
 from wirebound.methods.method import WiringMethod
+from wirebound.methods.turnover import Turnover, next_look
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import DriftAndNoise
 from wirebound.optim.adapter import OptimizerAdapter
 from wirebound.schedule import Noise, Rate, Scalar
 from wirebound.wiring import Wiring
 
+PRICE = Setting("l1", "float", AUTO, "α, the ℓ1 pull of every active connection towards 0; auto: by the wanted turnover", least=0, words=(AUTO,))
 REWIRE_EVERY = Setting("rewire_every", "int", 1, "steps between rewirings", least=1)
 _LAYER = "layer of a newborn in a global budget: uniform over all dormant, or by initial share"
 SHARE = Setting("newborns", "str", "share", _LAYER, choices=NEWBORNS)
+_WANTED = "κ, with l1 auto: share of the connections replaced while one moves by its own strength"
+TURNOVER = Setting("turnover", "float", 0.07, _WANTED, above=0)
+_START = "Adam's second moment of a newborn: its layer's, or its own from the first gradient on"
+MOMENTS = Setting("newborn_moments", "str", "layer", _START, choices=("layer", "own"))
 
 
 @torch.no_grad()
@@ -62,15 +68,15 @@ def pull_and_push(l1: Scalar, temperature: Scalar, step: int, lr: float) -> tupl
 
 
 def layer_drifts(
-    wiring: Wiring, l1: Sequence[Scalar], temperature: Sequence[Scalar], step: int, lr: float
+    wiring: Wiring, l1: Sequence[Scalar], temperature: Sequence[Scalar], second: Sequence[float], step: int, lr: float
 ) -> list[DriftAndNoise]:
     """ηα and √(2ηT) of each layer of a wiring, by the layer's own η; one drift for all where they are the same.
 
-    ``l1`` and ``temperature`` begin with those of the wiring's first layer.
+    ``l1``, ``temperature`` and ``second``, the squared gradients of newborns, begin with those of its first layer.
     """
     rates = wiring.layer_rates
-    each = zip(rates.lr, rates.weight_decay, rates.frozen, l1, temperature, strict=False)
-    own = [(*pull_and_push(alpha, heat, step, lr * f), f, decay, frozen) for f, decay, frozen, alpha, heat in each]
+    each = zip(rates.lr, rates.weight_decay, rates.frozen, l1, temperature, second, strict=False)
+    own = [(*pull_and_push(alpha, heat, step, lr * f), f, decay, v, frozen) for f, decay, frozen, alpha, heat, v in each]
     if all(values == own[0] for values in own):
         return [DriftAndNoise(0, wiring.budget, *own[0])]
     return [DriftAndNoise(a, b, *values) for (a, b), values in zip(itertools.pairwise(wiring.bounds), own, strict=True)]
@@ -82,30 +88,30 @@ class LangevinMethod(WiringMethod):
     adapter: OptimizerAdapter
 
     def take_rates(
-        self, model: nn.Module, optimizer: optim.Optimizer, l1: Rate, noise: Noise, temperature: Rate | None
+        self, model: nn.Module, optimizer: optim.Optimizer, l1: Rate, noise: Noise, temperature: Rate | None, *, ages: bool = True
     ) -> None:
         """Note model, optimiser and rates, and bind the signs."""
         self.take(model, optimizer)
-        self.adapter = OptimizerAdapter(optimizer, self.wirings, bound=True)
+        self.adapter = OptimizerAdapter(optimizer, self.wirings, ages=ages, bound=True)
         names = [shape.name for shape in self.shapes]
         self.l1 = schedule.per_layer("l1", l1, names)
         self.temperature = schedule.temperatures(noise, temperature, names)
-        heat = noise if temperature is None else temperature
-        self._one_rate = not any(isinstance(rate, Sequence | Mapping) for rate in (l1, heat))
         self._rates_move = any(schedule.changes_with_step(rate) for rate in (*self.l1, *self.temperature))
-        self._drifts: dict[int, tuple[tuple[float, Scalar, Scalar], list[DriftAndNoise]]] = {}
+        self.second_moments = [0.0] * len(names)  # of each layer: Adam's newborns start with it
+        self._looks = 0  # how often rates were changed from within
+        self._drifts: dict[int, tuple[Any, list[DriftAndNoise]]] = {}
         for wiring in self.wirings:
             wiring.bind_signs_()
 
     def drifts(self, number: int, wiring: Wiring, step: int, lr: float) -> list[DriftAndNoise]:
         """ηα and √(2ηT) of this step for a wiring; the very list of the last step if nothing in it has changed."""
         first = sum(len(before.layers) for before in self.wirings[:number])
-        if not self._one_rate or wiring.rates is not None:
-            return layer_drifts(wiring, self.l1[first:], self.temperature[first:], step, lr)
-        key, known = (lr, self.l1[first], self.temperature[first]), self._drifts.get(number)
-        if known is None or known[0] != key or self._rates_move:
-            drift = DriftAndNoise(0, wiring.budget, *pull_and_push(self.l1[first], self.temperature[first], step, lr))
-            known = self._drifts[number] = (key, [drift])
+        last = first + len(wiring.layers)
+        own = (self.l1[first:last], self.temperature[first:last], self.second_moments[first:last])
+        key, known = (lr, wiring.rates, self._looks, *own), self._drifts.get(number)
+        # Layers that differ begin and end where their connections do, which move with every rewiring.
+        if known is None or known[0] != key or self._rates_move or len(known[1]) > 1:
+            known = self._drifts[number] = (key, layer_drifts(wiring, *own, step, lr))
         return known[1]
 
 
@@ -115,27 +121,36 @@ class DeepR(LangevinMethod):
     Args:
         model: a model with sparse layers (``wb.sparsify``).
         optimizer: any torch optimiser that keeps state by element and holds the model's parameters.
-        l1: α, the pull of every active θ towards 0: a number, one for each layer, or a schedule.
+        l1: α, the pull of every active θ towards 0: a number, one for each layer, a schedule, or ``"auto"``, by which it
+            follows from ``turnover``.
         noise: g, noise of amplitude η g as in the authors' code, which is T = η g²/2: a number, or one for each layer.
         temperature: T instead of ``noise``, for noise √(2ηT): a number, one for each layer, or a schedule.
         rewire_every: deaths and births happen in every n-th step only.
         newborns: ``"share"``, the layer of each newborn is drawn in proportion to the layers' initial counts, or
             ``"uniform"``, over all dormant connections of the wiring (Algorithm 1 read literally).
+        turnover: κ, with ``l1="auto"``: the share of the connections that is replaced while one moves by its own strength.
+        newborn_moments: ``"layer"``, the second moment of a newborn (Adam and its kin) is its layer's, so that its first
+            steps are as long as its gradient deserves; or ``"own"``, from its first gradient on, as if training began.
     """
 
     name = "deep-r"
     title = "DEEP R"
-    settings = (L1, NOISE, TEMPERATURE, REWIRE_EVERY, SHARE)
+    settings = (PRICE, NOISE, TEMPERATURE, REWIRE_EVERY, SHARE, TURNOVER, MOMENTS)
 
     def __init__(
-        self, model: nn.Module, optimizer: optim.Optimizer, *, l1: Rate = L1.default, noise: Noise = NOISE.default,
+        self, model: nn.Module, optimizer: optim.Optimizer, *, l1: Rate | str = AUTO, noise: Noise = NOISE.default,
         temperature: Rate | None = None, rewire_every: int = 1, newborns: str = "share",
+        turnover: float = TURNOVER.default, newborn_moments: str = MOMENTS.default,
     ) -> None:  # fmt: skip
-        REWIRE_EVERY.check(rewire_every)
-        SHARE.check(newborns)
-        self.take_rates(model, optimizer, l1, noise, temperature)
-        self.rewire_every, self.newborns = rewire_every, newborns
+        for setting, value in ((REWIRE_EVERY, rewire_every), (SHARE, newborns), (TURNOVER, turnover), (MOMENTS, newborn_moments)):
+            setting.check(value)
+        self.take_rates(model, optimizer, 0.0 if l1 == AUTO else l1, noise, temperature, ages=newborn_moments == "own")
+        self.rewire_every, self.newborns, self.newborn_moments = rewire_every, newborns, newborn_moments
+        self.adapter.own.newborns_by_layer = newborn_moments == "layer"
         self.shares = self._initial_shares()
+        self.turnover = Turnover(self.wirings, turnover) if l1 == AUTO else None
+        if self.turnover is not None:
+            self.l1 = [*self.turnover.l1]
         self.attach()
 
     def _initial_shares(self) -> list[list[float] | None]:
@@ -158,6 +173,38 @@ class DeepR(LangevinMethod):
         counts = take_step(wiring, theta, theta.grad, rule, state, drifts, carried, step, shares, clamp=clamp)
         return ops.numbers(counts.active), wiring.changed(before, counts.born, counts.died)[0]
 
+    def train(self, step: int) -> tuple[list[int], list[int]]:
+        active, rewired = super().train(step)
+        self.note(step, rewired)
+        return active, rewired
+
+    def next_look(self, step: int) -> float:
+        """The step after which rates are adjusted next; infinity: never."""
+        by_layer = self.newborn_moments == "layer" and self.adapter.own.has_ages
+        return next_look(step, self.rewire_every) if self.turnover is not None or by_layer else math.inf
+
+    def note(self, step: int, newborns: Sequence[int]) -> None:
+        """Steps up to this one, with so many newborns in each layer, have been taken."""
+        if self.turnover is not None:
+            self.turnover.add(newborns)
+        if step < self.next_look(step - 1):
+            return
+        if self.turnover is not None:
+            for price in self.turnover.prices:
+                price.look(step, self.adapter.lr(self.adapter.group(price.wiring)))
+        if self.newborn_moments == "layer":
+            self.second_moments = [v for number in range(len(self.wirings)) for v in self.adapter.second_moments(number)]
+        self._looks += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        moments = {"second_moments": list(self.second_moments)} if self.newborn_moments == "layer" else {}
+        looked = {} if self.turnover is None else {"turnover": self.turnover.state_dict()}
+        return {**super().state_dict(), **moments, **looked}
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if self.turnover is not None and "turnover" in state:
+            self.turnover.load_state_dict(state["turnover"])
         super().load_state_dict(state)
+        self.second_moments = [float(v) for v in state.get("second_moments") or self.second_moments]
+        self._looks += 1
         self.shares = self._initial_shares()  # of the wirings that were loaded, which may have started otherwise

@@ -136,7 +136,7 @@ class Evolve(WiringMethod):
 
     def step_wiring(self, number: int, wiring: Wiring, step: int) -> tuple[list[int], list[int]]:
         none, lr = [0.0] * len(wiring.layers), self.adapter.lr(self.adapter.group(wiring))
-        self.update(number, wiring, layer_drifts(wiring, none, none, step, lr), step, clamp=True)
+        self.update(number, wiring, layer_drifts(wiring, none, none, none, step, lr), step, clamp=True)
         share = self.when.share(step)
         born = self._replace(number, wiring, share, step) if share else [0] * len(wiring.layers)
         return wiring.layer_active, born

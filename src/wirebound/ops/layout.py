@@ -112,6 +112,13 @@ class Geometry:
         local = positions - starts[layer]
         return first[layer] + local // heights[layer], local % heights[layer]
 
+    def position_of(self, columns: Tensor, rows: Tensor) -> Tensor:
+        """The position at a column (among all columns) and row."""
+        numbers = [self.column_start[:-1], self.n_out, self.position_start[:-1]]
+        starts, heights, first = torch.tensor(numbers, dtype=torch.int64, device=columns.device)
+        layer = torch.searchsorted(starts, columns, right=True) - 1
+        return first[layer] + (columns - starts[layer]) * heights[layer] + rows
+
     def positions(self, packed_rows: Tensor, colptr: Tensor) -> Tensor:
         """The position of each connection, int64, sorted because the connections are."""
         device, layers = packed_rows.device, zip(self.position_start, self.n_out, self.n_in, strict=False)

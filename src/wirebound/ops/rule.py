@@ -73,6 +73,7 @@ class DriftAndNoise(NamedTuple):
     noise_std: float
     lr_factor: float = 1.0  # on the rule's lr, of layers that have rates of their own
     decay_factor: float = 1.0  # on its weight decay
+    second_moment: float = 0.0  # Adam: the squared gradient with which newborns start; 0: with nothing, as all do at first
     frozen: bool = False  # they stay as they are, their optimiser state included
 
 

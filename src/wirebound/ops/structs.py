@@ -21,7 +21,7 @@ Rule = _struct(
     "int64: step clock", "double: lr momentum dampening weight_decay beta1 beta2 eps",
 )  # fmt: skip
 DriftAndNoise = _struct(
-    "DriftAndNoise", "int64: first last", "double: shrink noise_std lr_factor decay_factor", "int32: frozen"
+    "DriftAndNoise", "int64: first last", "double: shrink noise_std lr_factor decay_factor second_moment", "int32: frozen"
 )
 Carried = _struct("Carried", "pointer: data", "int64: size fill")  # fill: the bits that a newborn has there
 Step = _struct(
@@ -36,7 +36,7 @@ FusedLayer = _struct(
 FusedWiring = _struct(
     "FusedWiring", "int64: budget layers",
     "pointer: n_in n_out colptr packed_rows theta moment1 moment2 moment2_max born shares shrink noise_std",
-    "int64: drift_stride rewire_every", "double: weight_decay", "int64: clock", "uint64: seed", "int32: index bound",
+    "int64: drift_stride", "pointer: lr_factor decay_factor second_moment", "int64: rewire_every", "double: weight_decay", "int64: clock", "uint64: seed", "int32: index bound",
 )  # fmt: skip
 FusedRun = _struct(
     "FusedRun", "int64: steps first_step n_layers n_wirings", "pointer: layers wirings", "Rule: rule", "pointer: lr x",

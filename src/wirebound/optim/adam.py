@@ -1,5 +1,6 @@
 """Adam and AdamW, which correct their bias by the age of each connection."""
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ from torch import Tensor, optim
 
 from wirebound.ops.rule import Rule, RuleKind, State
 from wirebound.optim.rule import OptimizerRule
+from wirebound.wiring import Wiring, mean_of
 
 
 class AdamRule(OptimizerRule):
@@ -34,6 +36,13 @@ class AdamRule(OptimizerRule):
             moments = ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ()))
             made = {name: torch.zeros_like(parameter, requires_grad=False) for name in moments}
             state.update(step=torch.tensor(0.0, device="cpu"), **made)  # all at once: an interrupt may come in between
+
+    def second_moments(self, wiring: Wiring, group: Mapping[str, Any], clock: int) -> list[float]:
+        second = self.optimizer.state.get(wiring.theta, {}).get("exp_avg_sq")
+        if second is None or not clock:
+            return super().second_moments(wiring, group, clock)
+        correction = 1 - float(group["betas"][1]) ** clock
+        return [mean_of(second[a:b]) / correction for a, b in itertools.pairwise(wiring.bounds)]
 
     def state(self, kept: Mapping[str, Any], born: Tensor | None, clock: int) -> State:
         return State(None, kept["exp_avg"], kept["exp_avg_sq"], kept.get("max_exp_avg_sq"), born, clock)

@@ -100,10 +100,16 @@ class OptimizerAdapter:
         wiring = self.wirings[number]
         if isinstance(wiring, Wiring) and wiring.has_frozen:
             for layer, (first, last) in enumerate(itertools.pairwise(wiring.bounds)):
-                if wiring.is_frozen(layer):  # its connections take no step, so they do not grow older either
+                if self.born and wiring.is_frozen(layer):  # its connections take no step, so they do not grow older either
                     self.born[number][first:last] += 1
         self.updates[number] = self.updates_before(number, int(kept["step"]) - 1) + 1
-        return self.own.state(kept, self.born[number], self.updates[number])
+        return self.own.state(kept, self.born[number] if self.born else None, self.updates[number])
+
+    def second_moments(self, number: int) -> list[float]:
+        """What the gradients of each layer of a wiring are, squared, as far as the optimiser keeps that; else 0."""
+        wiring = self.wirings[number]
+        assert isinstance(wiring, Wiring)
+        return self.own.second_moments(wiring, self.group(wiring), self.updates[number])
 
     def updates_before(self, number: int, count: int) -> int:
         """How often θ has been moved, where torch has counted so many, also before the method or in a loaded state."""
@@ -111,7 +117,7 @@ class OptimizerAdapter:
 
     def ages(self) -> dict[str, Any]:
         """What a method's state dict holds of the ages of connections."""
-        return {"born": [born.clone() for born in self.born], "updates": list(self.updates) if self.born else []}
+        return {"born": [born.clone() for born in self.born], "updates": list(self.updates) if self.own.has_ages else []}
 
     def load_updates(self, state: Mapping[str, Any]) -> None:
         """Resume counting where the state was kept; before counts were kept there, every step was an update."""

@@ -15,6 +15,7 @@ from wirebound.ops.faults import not_finite
 from wirebound.ops.rule import NO_STATE, Rule, RuleKind, State
 from wirebound.optim.carried import inner_optimizers
 from wirebound.optim.pieces import layers_apart
+from wirebound.wiring import Wiring
 
 _ROWS = "keeps matrices with a row for each of the K connections"
 # Optimisers that cannot be told by the shapes of their state, or only after it was made.
@@ -88,6 +89,7 @@ class OptimizerRule:
 
     def __init__(self, optimizer: optim.Optimizer) -> None:
         self.optimizer = optimizer
+        self.newborns_by_layer = False  # they start with their layer's second moment instead of none
 
     def is_fresh(self, group: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
         """Whether the first step differs from all others, and this is the first."""
@@ -106,6 +108,10 @@ class OptimizerRule:
     def state(self, kept: Mapping[str, Any], born: Tensor | None, clock: int) -> State:
         """torch's tensors under the names of the kernels."""
         return NO_STATE
+
+    def second_moments(self, wiring: Wiring, group: Mapping[str, Any], clock: int) -> list[float]:
+        """The mean squared gradient of each layer, which newborns start with; 0 where the rule has none."""
+        return [0.0] * len(wiring.layers)
 
     def step(self, wirings: Sequence[Trained], step: int) -> None:
         """torch's own step of all parameters but θ."""

@@ -14,7 +14,7 @@ from typing import Any
 from wirebound.methods.soft_rules import temperature_from_l1, theta_min_for
 from wirebound_lab.paper.figure import Runs, Scale
 from wirebound_lab.paper.job import TrainJob
-from wirebound_lab.run.config import ConfigError, make_config
+from wirebound_lab.run.config import PRESETS, ConfigError, make_config
 from wirebound_lab.tasks.phonemes import DATA
 
 EPOCHS = 10  # on MNIST
@@ -77,7 +77,7 @@ def soft_words(start: float, p_min: float) -> str:
 def mnist_job(scale: Scale, words: str, seed: int, **own: Any) -> TrainJob:
     data = "digits" if scale is Scale.QUICK else "mnist"
     common = {"data": data, "hidden": [300, 100], "bias": False, "lr": _mnist_rate(scale), "batch_size": 10}
-    return TrainJob(f"{data}/{words}-s{seed}", make_config(common, {"epochs": EPOCHS, "seed": seed}, own))
+    return TrainJob(f"{data}/{words}-s{seed}", make_config(PRESETS["paper"], common, {"epochs": EPOCHS, "seed": seed}, own))
 
 
 _LEVELS = (0.003, 0.006, 0.01, 0.013, 0.025, 0.05, 0.1)

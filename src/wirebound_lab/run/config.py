@@ -54,11 +54,11 @@ WHERE = ("data_path", "threads", "checkpoint_every", "checkpoint_seconds", "impo
 # What may differ between the sittings of a run: also what someone asks for to get past a failure.
 FREE = (*WHERE, "on_nan", "engine")
 
-# Named settings to start from. ``paper`` is the paper's; the others are ours, chosen on validation data:
+# Named settings to start from; METHOD.NAME is the setting NAME of runs with that method. ``paper`` is the paper's; the others are ours, chosen on validation data:
 # ``wirebound_lab.paper`` holds the alternatives that were compared, results/mnist/choice what came out.
 _OURS = {"schedule": "cosine", "final_lr": 0.001, "init": "sparse-fan-in", "allocation": "erdos-renyi", "bias": True}
 PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {},
+    "paper": {"deep-r.l1": 1e-4, "deep-r.newborn_moments": "own"},
     "recommended": {**_OURS, "epochs": 30, "lr": 1.4, "batch_size": 20},
     "thorough": {**_OURS, "epochs": 200, "lr": 2.0, "batch_size": 50},  # for who can wait
 }
@@ -203,7 +203,7 @@ def merge(*sources: Mapping[str, Any]) -> dict[str, Any]:
 
 def make_config(*sources: Mapping[str, Any]) -> RunConfig:
     """The settings of a run from several places, later ones first in rank; names, types and rules are checked."""
-    merged = merge(*sources)
+    merged = _of_method(merge(*sources))
     known = known_settings(*_chosen(merged))
     require_known(merged, known)
     typed = {name: typed_value(known[name], value) for name, value in merged.items()}
@@ -212,6 +212,16 @@ def make_config(*sources: Mapping[str, Any]) -> RunConfig:
         for name in typed.keys() - config.as_dict().keys():  # of other methods
             known[name].check(typed[name])
     return config
+
+
+def _of_method(merged: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their own names: METHOD.NAME counts where that method is chosen and nobody has said NAME."""
+    own = {name: value for name, value in merged.items() if "." not in name}
+    for dotted in merged.keys() - own.keys():
+        method, _, name = dotted.partition(".")
+        if method == own.get("method", METHOD):
+            own.setdefault(name, merged[dotted])
+    return own
 
 
 def _chosen(given: Mapping[str, Any]) -> tuple[str, str]:
@@ -233,27 +243,33 @@ def require_known(given: Mapping[str, Any], known: Mapping[str, Setting]) -> Non
 def typed_value(setting: Setting, value: Any) -> Any:
     """``value`` as the setting's type has it; whole numbers are real numbers too."""
     wanted = setting.type.replace(" | None", "")
-    if value is None and wanted != setting.type:
-        return None
+    if (value is None and wanted != setting.type) or (isinstance(value, str) and value in setting.words):
+        return value
     each = value if isinstance(value, list) else [value]
     if any(isinstance(n, int) and not -_LARGEST <= n < _LARGEST for n in each):
         raise ConfigError(f"{setting.name} must be a number in [-2^63, 2^63)")
     element = {"list[int]": int, "list[str]": str, "int": int, "str": str, "bool": bool, "float": float}[wanted]
     fits = all(type(one) is element or (element is float and type(one) is int) for one in each)
     if not fits or isinstance(value, list) != wanted.startswith("list"):
-        raise ConfigError(f"{setting.name} (={_shown(value)}) must be {wanted}")
+        raise ConfigError(f"{setting.name} (={_shown(value)}) must be {_wanted(setting)}")
     return float(value) if wanted == "float" else value
 
 
 def parse_text(setting: Setting, text: str | bool | list[str]) -> Any:
     """A value from the command line."""
     wanted = setting.type.replace(" | None", "")
+    if text in setting.words:
+        return text
     try:
         if isinstance(text, list):
             return [int(one) for one in text] if wanted == "list[int]" else text
         return {"int": int, "float": float}[wanted](text) if wanted in ("int", "float") else text
     except ValueError:
-        raise ConfigError(f"{setting.name} (={text!r}) must be {wanted}") from None
+        raise ConfigError(f"{setting.name} (={text!r}) must be {_wanted(setting)}") from None
+
+
+def _wanted(setting: Setting) -> str:
+    return " or ".join([setting.type.replace(" | None", ""), *map(repr, setting.words)])
 
 
 def _shown(value: Any) -> str:

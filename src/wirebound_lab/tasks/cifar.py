@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from wirebound.engine.modules import Batch, data_order
 from wirebound.methods import METHODS, Setting
+from wirebound.methods.declaration import AUTO
 from wirebound.methods.average import WeightAverage
 from wirebound.nn.sparse_layer import sparse_layers
 from wirebound.nn.sparsify import sparsify
@@ -185,7 +186,7 @@ class Cifar(Task):
         Setting("weight_decay", "float", DECAY, "ℓ2 penalty of the two hidden fully connected layers", least=0),
         Setting("init", "str", "tutorial", "first weights: the tutorial's, or so much stronger as they are fewer", ("tutorial", "scaled")),
         Setting("schedule", "str", "cosine", "how η falls: half a cosine, or ×0.1 after each 350 epochs", ("cosine", "paper")),
-        Setting("l1", "float | None", None, "α of all three matrices instead of one for each", least=0),
+        Setting("l1", "float | None", None, "α of all three matrices instead of one for each", least=0, words=(AUTO,)),
         Setting("l1_conv2", "float", 1e-7, "α of the second convolution", least=0),
         Setting("l1_fc1", "float", 1e-6, "α of the first hidden layer", least=0),
         Setting("l1_fc2", "float", 1e-9, "α of the second hidden layer", least=0),
@@ -211,10 +212,11 @@ class Cifar(Task):
         self.model = plain_model(config.seed) if METHODS[config.method].plain else sparse_model(*sizes, config.seed, scaled)
         shares = shares_of(*sizes)
         one, noise = getattr(config, "l1", None), getattr(config, "noise", None)
-        l1 = [config.l1_conv2, config.l1_fc1, config.l1_fc2] if one is None else [one] * 3
+        each = [config.l1_conv2, config.l1_fc1, config.l1_fc2]
+        l1 = each if one is None else one if one == AUTO else [one] * 3
         self.method = build_method(
             config, self.model, build_optimizer(config, self.model, weight_decay=0.0), self.per_epoch,
-            **paper_rates(config, l1, [rate / 3 for rate in l1] if noise is None else [noise] * 3),
+            **paper_rates(config, l1, [rate / 3 for rate in each] if noise is None else [noise] * 3),
             allocation=shares, gain=gains(shares if scaled else None), init="dense-fan-in", exclude=PLAIN,
         )  # fmt: skip
         self.average = WeightAverage(self.method, config.average)

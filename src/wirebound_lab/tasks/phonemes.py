@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from wirebound.engine.modules import Batch
 from wirebound.methods import METHODS, Setting
+from wirebound.methods.declaration import AUTO
 from wirebound.nn import SparseLinear, SparseLSTM
 from wirebound.wiring import LayerShape, Wiring, allocate
 from wirebound_lab.data import load_sequences
@@ -133,7 +134,7 @@ class Phonemes(Task):
         Setting("utterances", "int | None", None, "train on so many utterances an epoch only, for trying out", least=1),
         Setting("test_utterances", "int | None", None, "evaluate on so many utterances of each part only, for trying out", least=1),
         Setting("hidden", "list[int]", [200], "cells of the LSTM in each direction", least=1),
-        Setting("l1", "float", 0.03, "α, the ℓ1 pull", least=0),
+        Setting("l1", "float", 0.03, "α, the ℓ1 pull", least=0, words=(AUTO,)),
         Setting("noise", "float", 0.0, "g of deep-r, the noise in units of η; soft-deep-r has α/3", least=0),
     )
     defaults: ClassVar[Mapping[str, Any]] = {"epochs": 40, "batch_size": 32, "optimizer": "adam", "lr": 0.01, "eps": 1e-4}
@@ -150,8 +151,8 @@ class Phonemes(Task):
         given, plain = (config.connectivity, config.budget, config.seed), METHODS[config.method].plain
         model = dense_model(*sizes, config.seed) if plain else sparse_model(*sizes, *given)
         shares = shares_of(config.connectivity or 1.0)
-        l1, noise = ([getattr(config, name, 0.0)] * len(shares) for name in ("l1", "noise"))
-        rates = paper_rates(config, l1, noise)
+        l1, noise = getattr(config, "l1", 0.0), [getattr(config, "noise", 0.0)] * len(shares)
+        rates = paper_rates(config, l1 if l1 == AUTO else [l1] * len(shares), noise)
         self.method = build_method(config, model, build_optimizer(config, model), self.per_epoch, allocation=shares, **rates)
 
     @classmethod

@@ -113,9 +113,9 @@ class Task(ABC):
         """Take over what a checkpoint holds."""
 
 
-def paper_rates(config: RunConfig, l1: list[float], noise: list[float]) -> dict[str, Any]:
+def paper_rates(config: RunConfig, l1: list[float] | str, noise: list[float]) -> dict[str, Any]:
     """α and g of each matrix for ``build_method``; for soft-DEEP R by the paper's simple rule, α = 3 √(2T/η) = −θ_min/3."""
-    if config.method != "soft-deep-r":
+    if config.method != "soft-deep-r" or isinstance(l1, str):  # the method says whether it knows such a word
         return {"l1": l1, "noise": noise}
     floors = [theta_min_from_l1(rate) for rate in l1] if config.theta_min is None else config.theta_min
     return {"l1": l1, "noise": [rate / 3 for rate in l1], "theta_min": floors}

@@ -22,7 +22,7 @@ from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import Carried, Counts, DriftAndNoise, Rule, RuleKind, State, StepCounts, WiringArrays
 
 
-def _sgd_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
+def _sgd_(theta: Tensor, grad: Tensor, rule: Rule, state: State, newborn: float) -> None:
     direction = grad + rule.weight_decay * theta if rule.weight_decay else grad
     if state.momentum is not None:
         if rule.fresh:
@@ -33,24 +33,27 @@ def _sgd_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
     theta.add_(direction, alpha=-rule.lr)
 
 
-def _adam_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
+def _adam_(theta: Tensor, grad: Tensor, rule: Rule, state: State, newborn: float) -> None:
     assert state.exp_avg is not None
     assert state.exp_avg_sq is not None
-    assert state.born is not None
     if rule.weight_decay and rule.decoupled:
         theta.mul_(1 - rule.lr * rule.weight_decay)
     elif rule.weight_decay:
         grad = grad + rule.weight_decay * theta
+    # A connection that was born yesterday has moments that are one step old, whatever the optimiser's own count says;
+    # without the births all are as old, and newborns have the second moment that is given them.
+    age = torch.tensor(float(state.clock)) if state.born is None else state.clock - state.born
+    age = age.to(theta.device, torch.float64)
+    correction1 = (1 - rule.beta1**age).to(theta.dtype)
+    correction2 = (1 - rule.beta2**age).sqrt().to(theta.dtype)
     state.exp_avg.lerp_(grad, 1 - rule.beta1)
+    if newborn:
+        state.exp_avg_sq.copy_(torch.where(state.exp_avg_sq == 0, newborn * correction2**2, state.exp_avg_sq))
     state.exp_avg_sq.mul_(rule.beta2).addcmul_(grad, grad, value=1 - rule.beta2)
     second = state.exp_avg_sq
     if state.max_exp_avg_sq is not None:
         torch.maximum(state.max_exp_avg_sq, second, out=state.max_exp_avg_sq)
         second = state.max_exp_avg_sq
-    # A connection that was born yesterday has moments that are one step old, whatever the optimiser's own count says.
-    age = (state.clock - state.born).to(torch.float64)
-    correction1 = (1 - rule.beta1**age).to(theta.dtype)
-    correction2 = (1 - rule.beta2**age).sqrt().to(theta.dtype)
     denominator = second.sqrt() / correction2 + rule.eps
     theta.addcdiv_(state.exp_avg / correction1, denominator, value=-rule.lr)
 
@@ -58,20 +61,20 @@ def _adam_(theta: Tensor, grad: Tensor, rule: Rule, state: State) -> None:
 _RULES = {RuleKind.SGD: _sgd_, RuleKind.ADAM: _adam_}
 
 
-def _pieces(rule: Rule, drifts: Sequence[DriftAndNoise], count: int) -> Iterator[tuple[int, int, Rule]]:
-    """Which connections move by which rule: all by one, or each drift that has rates of its own by its own."""
+def _pieces(rule: Rule, drifts: Sequence[DriftAndNoise], count: int) -> Iterator[tuple[int, int, Rule, float]]:
+    """Which connections move by which rule, and how newborns start: all alike, or each drift that is special by its own."""
     at = 0
     for drift in drifts:
-        if not (drift.frozen or drift.lr_factor != 1 or drift.decay_factor != 1):
+        if not (drift.frozen or drift.lr_factor != 1 or drift.decay_factor != 1 or drift.second_moment):
             continue
         if at < drift.first:
-            yield at, drift.first, rule
+            yield at, drift.first, rule, 0.0
         if not drift.frozen:
             lr, decay = rule.lr * drift.lr_factor, rule.weight_decay * drift.decay_factor
-            yield drift.first, drift.last, replace(rule, lr=lr, weight_decay=decay)
+            yield drift.first, drift.last, replace(rule, lr=lr, weight_decay=decay), drift.second_moment
         at = drift.last
     if at < count:
-        yield at, count, rule
+        yield at, count, rule, 0.0
 
 
 def draw_layers(
@@ -197,9 +200,9 @@ class ReferenceSteps:
             if not torch.isfinite(grad).all():  # before anything is written
                 raise not_finite(step)
             grad = -grad if rule.maximize else grad
-            for first, last, own in _pieces(rule, drifts, theta.numel()):
+            for first, last, own, newborn in _pieces(rule, drifts, theta.numel()):
                 parts: dict[str, Any] = {name: t[first:last] for name, t in vars(state).items() if isinstance(t, Tensor)}
-                _RULES[rule.kind](theta[first:last], grad[first:last], own, replace(state, **parts))
+                _RULES[rule.kind](theta[first:last], grad[first:last], own, replace(state, **parts), newborn)
         for drift in (drift for drift in drifts if sign_bound and not drift.frozen):
             part = theta[drift.first : drift.last]
             if drift.shrink:
