@@ -46,6 +46,7 @@ from wirebound.nn import (
     SparseRNN,
     SparseRNNCell,
     freeze,
+    parameter_groups,
     set_rates,
     sparsify,
     to_dense,
@@ -62,6 +63,6 @@ __all__ = [
     "SoftDeepR", "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
     "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLinear",
     "SparseRNN", "SparseRNNCell", "StepInfo", "WeightAverage", "Wiring", "WiringError", "__version__",
-    "distributed", "drop", "freeze", "grow", "ledger", "load", "save", "schedule", "set_rates", "sparsify",
+    "distributed", "drop", "freeze", "grow", "ledger", "load", "parameter_groups", "save", "schedule", "set_rates", "sparsify",
     "to_dense", "unfreeze", "when", "wirings",
 ]  # fmt: skip

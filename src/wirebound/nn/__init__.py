@@ -5,6 +5,7 @@ from wirebound.nn.conv_transpose import SparseConvTranspose1d, SparseConvTranspo
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.recurrent import SparseGRU, SparseGRUCell, SparseLSTM, SparseLSTMCell, SparseRNN, SparseRNNCell
 from wirebound.nn.recurrent_pass import SparseMatrix
+from wirebound.nn.learning_rate import parameter_groups
 from wirebound.nn.sparse_layer import SparseLayer, freeze, set_rates, sparse_layers, unfreeze, wirings
 from wirebound.nn.sparsify import sparsify, to_dense
 from wirebound.nn.stack import SparseSequential
@@ -12,6 +13,6 @@ from wirebound.nn.stack import SparseSequential
 __all__ = [
     "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
     "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLayer",
-    "SparseLinear", "SparseMatrix", "SparseRNN", "SparseRNNCell", "SparseSequential", "freeze", "set_rates",
+    "SparseLinear", "SparseMatrix", "SparseRNN", "SparseRNNCell", "SparseSequential", "freeze", "parameter_groups", "set_rates",
     "sparse_layers", "sparsify", "to_dense", "unfreeze", "wirings",
 ]  # fmt: skip

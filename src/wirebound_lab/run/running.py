@@ -76,7 +76,8 @@ class TrainingRun:
     def _epoch(self, stop: StopRequest) -> None:
         config, state, task = self.config, self.state, self.task
         first = (state.epoch - 1) * task.per_epoch
-        lrs = [config.lr * config.lr_factor((first + i) / max(1, task.steps - 1)) for i in range(task.per_epoch)]
+        lr = config.lr * task.lr_scale
+        lrs = [lr * config.lr_factor((first + i) / max(1, task.steps - 1)) for i in range(task.per_epoch)]
         task.begin_epoch(state.epoch, self.engine)
         if state.taken == 0:
             self._look()

@@ -8,7 +8,9 @@ from torch import Tensor
 from wirebound.engine.modules import Batch, Engine, data_order
 from wirebound.engine.window import StepWindow
 from wirebound.methods import METHODS, Setting
+from wirebound.nn.learning_rate import lr_factor
 from wirebound.nn.perceptron import ACTIVATIONS
+from wirebound.nn.sparse_layer import wirings
 from wirebound.nn.sparsify import SCOPES
 from wirebound.wiring.budget import RULES, read_allocation
 from wirebound.wiring.draw import INITS
@@ -48,6 +50,7 @@ class Perceptron(Task):
         Setting("bias", "bool", False, "give layers biases (not counted in the budget)"),
         Setting("init", "str", "dense-fan-in", "scale of the first weights", choices=INITS),
         Setting("gain", "float", 1.0, "factor on the scale of the first weights", above=0),
+        Setting("dense_lr", "bool", False, "lr suits the dense network: a sparse one gets a higher one, by its fan-in"),
         Setting("max_fan_in", "int | None", None, "most connections of an output neuron (sparse methods)", least=1),
         Setting("max_fan_out", "int | None", None, "most connections of an input neuron (sparse methods)", least=1),
         Setting("dale", "float | None", None, "share of the input neurons that are excitatory, not inhibiting", least=0, most=1),
@@ -62,6 +65,8 @@ class Perceptron(Task):
         self.per_epoch = -(-len(data.train_y) // config.batch_size)
         self.test_x = data.inputs("test", flatten=True)
         model = build_model(config, self.test_x.shape[1], data.classes)
+        if config.dense_lr and not METHODS[config.method].plain:
+            self.lr_scale = max(lr_factor(wiring) for wiring in wirings(model))
         self.method = build_method(config, model, build_optimizer(config, model), self.per_epoch)
 
     @classmethod

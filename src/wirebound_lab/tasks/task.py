@@ -35,6 +35,7 @@ class Task(ABC):
     config: RunConfig
     method: Method  # with model and optimiser
     per_epoch: int  # steps of an epoch
+    lr_scale: float = 1.0  # of the learning rate that the settings name
     input_shape: tuple[int, ...]  # of what the first rewired matrix sees
 
     @abstractmethod
