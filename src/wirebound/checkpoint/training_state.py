@@ -49,6 +49,8 @@ def check_method_state(state: Any, method: Method) -> None:
     mine = method.state_dict()
     if isinstance(state, dict) and "updates" not in state:
         mine.pop("updates", None)  # a file from before counts were kept
+    if isinstance(method, DeepR) and isinstance(state, dict) and bool(state.get("born")) > bool(mine["born"]):
+        raise CheckpointError("method holds when connections were born: make it with newborn_moments='own', as it was kept")
     check_like(mine, state, "method")
     check_numbers(state, "method")
     check_steps(state.get("steps"), _MOST_STEPS_WITH_AGES if state.get("born") else MOST_STEPS)

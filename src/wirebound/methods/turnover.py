@@ -37,7 +37,7 @@ FOLLOWED = 512  # connections of a layer that are followed, at most
 FLICKER = 0.3  # share of a wiring that may be newborn in a step
 GAIN, LONGEST = 0.5, 0.5  # of a correction of log α
 FEW = 10  # deaths that are expected: where it is fewer, chance decides, and corrections are smaller
-FIRST, LEAST, MOST = 1.4, 2e-3, 10.0  # α in units of the prior's: at the start, and its bounds
+FIRST, LEAST, MOST = 1.4, 2e-3, 100.0  # α in units of the prior's: at the start, and its bounds
 
 
 def next_look(step: int, rewire_every: int) -> int:
