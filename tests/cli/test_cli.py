@@ -113,3 +113,13 @@ def test_a_setting_of_another_task_is_refused(tmp_path, capsys):
     assert "bias is no setting of task 'cifar'" in capsys.readouterr().err
     assert main(["train", "--task", "cifar", "--connectivity", "0.1", "--init", "dense-fan-in", "--out", str(tmp_path / "x")]) == 2
     assert "init (='dense-fan-in') must be one of tutorial, scaled" in capsys.readouterr().err
+
+
+def test_train_without_an_alpha_of_ones_own(tmp_path, capsys):
+    options = ["--data", "digits", "--connectivity", "0.05", "--epochs", "2", "--quiet"]
+    assert main(["train", *options, "--l1", "auto", "--dense-lr", "--out", str(tmp_path / "a")]) == 0
+    config = json.loads((tmp_path / "a" / "config.json").read_text())
+    assert (config["l1"], config["dense_lr"], config["turnover"]) == ("auto", True, 0.07)
+    assert main(["train", *options, "--l1", "mild", "--out", str(tmp_path / "b")]) == 2
+    assert "l1 (='mild') must be float or 'auto'" in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()

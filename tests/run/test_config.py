@@ -100,3 +100,21 @@ def test_learning_rate_goes_from_one_to_its_final_share(schedule):
 def test_settings_survive_json():
     config = make_config({"connectivity": 0.1})
     assert make_config(json.loads(json.dumps(config.as_dict()))) == config
+
+
+def test_alpha_by_itself_is_the_default_and_the_papers_preset_says_otherwise():
+    assert make_config({"connectivity": 0.01}).l1 == "auto"
+    assert make_config({"connectivity": 0.01, "l1": "auto"}, {"l1": 0.5}).l1 == 0.5
+    assert make_config(PRESETS["paper"], {"connectivity": 0.01, "l1": "auto"}).l1 == "auto"
+    assert make_config(PRESETS["paper"], {"connectivity": 0.01}).newborn_moments == "own"
+    for name in PRESETS:  # what a preset says of one method is about that one alone
+        assert make_config(PRESETS[name], {"method": "l1-shrinkage"}).l1 == pytest.approx(10**-4.5)
+    with pytest.raises(ConfigError, match=r"l1 \(='much'\) must be float or 'auto'"):
+        make_config({"connectivity": 0.01, "l1": "much"})
+    with pytest.raises(ConfigError, match=r"l1 \(='auto'\) must be float"):
+        make_config({"connectivity": 0.01, "method": "constant-rate", "l1": "auto"})
+
+
+@pytest.mark.parametrize("task", ["cifar", "phonemes"])
+def test_every_task_takes_auto(task):
+    assert make_config({"task": task, "connectivity": 0.1, "l1": "auto"}).l1 == "auto"

@@ -204,7 +204,7 @@ def test_a_method_registered_elsewhere_and_its_settings(digits, monkeypatch):
 
 
 def test_defaults_are_those_of_the_declarations():
-    """All but the two that the docstring speaks of."""
+    """All but those that the docstring speaks of."""
     declared = {setting.name: setting.default for setting in METHODS["deep-r"].settings}
     given = {name: value for name, value in DeepRClassifier().get_params().items() if name in declared}
     assert {name for name, value in given.items() if value != declared[name]} == {"l1", "temperature"}

@@ -42,7 +42,9 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
     optimizer, learning_rate, schedule, final_lr, momentum, weight_decay : as in ``wirebound train``; the learning rate
         falls from ``learning_rate`` to ``final_lr`` times that.
     l1, temperature, rewire_every, newborns : of the method, where it has them. With Adam ``l1`` is the share of a step
-        by which every connection is pulled towards 0; ``temperature=None`` takes the method's own noise.
+        by which every connection is pulled towards 0; ``l1="auto"`` lets DEEP R find it by its turnover
+        (with a number, newborns start with ``newborn_moments="own"``, which numbers were chosen for).
+        ``temperature=None`` takes the method's own noise.
     scope, allocation : one budget for the network or for each layer, and how it is shared out at the start. By default
         each layer keeps an equal part: shared out by size, the last layer of a wide table would be left empty.
     activation, bias, init : of the network.
@@ -81,7 +83,7 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
     final_lr: float = 0.01
     momentum: float = 0.9
     weight_decay: float = 0.0
-    l1: float = 0.1
+    l1: float | str = 0.1
     temperature: float | None = 0.0
     rewire_every: int = 1
     newborns: str = "share"

@@ -15,7 +15,7 @@ import sklearn.utils.validation as validation
 from sklearn.model_selection import train_test_split
 
 from wirebound.methods import METHODS, Method
-from wirebound.methods.declaration import NEWBORNS
+from wirebound.methods.declaration import AUTO, NEWBORNS
 from wirebound.nn.perceptron import ACTIVATIONS
 from wirebound.nn.sparsify import SCOPES
 from wirebound.optim.named import OPTIMIZERS, SCHEDULES
@@ -53,13 +53,15 @@ def read_parameters(estimator: Any, inputs: int, outputs: int) -> dict[str, Any]
     for names, rule, holds in _RULES:
         for name in names:
             value = given[name]
-            if value is not None and not (math.isfinite(value) and holds(value)):
+            if value is not None and value != AUTO and not (math.isfinite(value) and holds(value)):
                 raise ValueError(f"{name} (={value}) must be {rule}")
     if not isinstance(given["allocation"], str):
         raise ValueError(f"allocation (={given['allocation']!r}) must be a string: a rule, or counts with commas")
     given["allocation"] = read_allocation(given["allocation"])
     given["sizes"] = sizes = [inputs, *_hidden(given["hidden_layer_sizes"]), outputs]
     method = METHODS[given["method"]]
+    # An α that is a share of Adam's step, as the default is, supposes that a newborn's first step has full length.
+    given["newborn_moments"] = "layer" if given["l1"] == AUTO else "own"
     given |= _method_settings(method, given["method_settings"])
     if given["early_stopping"] and method.name == "pruning":
         why = "which has the number of connections asked for only at the end of training"
@@ -75,7 +77,7 @@ def read_parameters(estimator: Any, inputs: int, outputs: int) -> dict[str, Any]
 def _typed(name: str, kind: str, value: Any) -> Any:
     """A number as one of type ``kind``, or an error that names it; what is no number stays as it is."""
     base, _, rest = kind.partition(" | ")
-    if base not in _KINDS or "tuple" in rest or (value is None and rest == "None"):
+    if base not in _KINDS or "tuple" in rest or (value is None and rest == "None") or (value == AUTO and rest == "str"):
         return value
     wanted, convert, words = _KINDS[base]
     if not isinstance(value, wanted) or (base != "bool" and isinstance(value, bool | np.bool_)):
