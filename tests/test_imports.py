@@ -19,7 +19,7 @@ LIBRARY = {
     "schedule": set(),
     "version": set(),
     "wiring": {"ops"},
-    "nn": {"ops", "wiring"},
+    "nn": {"ops", "schedule", "wiring"},
     "optim": {"ops", "wiring"},
     "methods": {"nn", "ops", "optim", "schedule", "wiring"},
     "distributed": {"methods", "nn", "ops", "version", "wiring"},

@@ -1,6 +1,7 @@
 """Kernels read raw memory: whatever stands in place of an input, a gradient, θ or optimiser state is read right or refused."""
 
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -143,7 +144,7 @@ def test_optimiser_state_that_others_have_put_there(model, x, y, kind, method):
 
 
 @pytest.mark.parametrize("born", [torch.zeros(3, dtype=torch.int32), torch.zeros(200, dtype=torch.int8)])
-@pytest.mark.parametrize("method", [wb.DeepR, wb.ConstantRate, wb.SET])
+@pytest.mark.parametrize("method", [partial(wb.DeepR, newborn_moments="own"), wb.ConstantRate, wb.SET])
 def test_ages_that_others_have_put_there(model, x, y, born, method):
     rewiring, wiring = _trained(model, torch.optim.Adam(model.parameters()), method)
     assert wiring.budget == 200

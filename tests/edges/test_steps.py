@@ -252,7 +252,7 @@ def test_double_in_the_middle_of_training(optimizer, implementation):
 def test_the_count_of_updates_goes_on_where_a_float32_stops():
     model = wb.sparsify(nn.Linear(20, 5), connectivity=0.5)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    rewiring = wb.DeepR(model, optimizer, l1=1e-2)
+    rewiring = wb.DeepR(model, optimizer, l1=1e-2, newborn_moments="own")
     model(X).square().mean().backward()
     rewiring.step()
     optimizer.state[model.wiring.theta]["step"].fill_(2.0**24)

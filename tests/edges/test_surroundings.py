@@ -91,7 +91,7 @@ def test_ages_of_a_used_optimiser_are_kept(model, x, y, tmp_path):
     for _ in range(5):
         F.cross_entropy(model(x), y).backward()
         optimizer.step()
-    rewiring = wb.DeepR(model, optimizer, l1=0.1)
+    rewiring = wb.DeepR(model, optimizer, l1=0.1, newborn_moments="own")
     _train(model, rewiring, x, y, steps=3)
     assert max(int(born.max()) for born in rewiring.adapter.born) > rewiring.steps
     wb.save(tmp_path / "c.safetensors", method=rewiring)

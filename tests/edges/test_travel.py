@@ -96,4 +96,4 @@ def test_a_file_holds_the_method_once(model, tmp_path):
     wb.load(tmp_path / "c.safetensors", method=rewiring)
     assert rewiring.steps == 3
     keys = safe_open(str(tmp_path / "c.safetensors"), "pt").keys()
-    assert sum("born" in key for key in keys) == 1
+    assert sum("drawn" in key for key in keys) == 1
