@@ -206,11 +206,11 @@ def test_bad_input():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ValueError, match=r"turnover \(=0\) must be a finite number > 0"):
         wb.DeepR(model, optimizer, turnover=0)
-    with pytest.raises(ValueError, match=r"l1 \(='automatic'\) must be"):
+    with pytest.raises(ValueError, match=r"l1 \(='automatic'\) must be 'auto' or a finite number >= 0"):
         wb.DeepR(model, optimizer, l1="automatic")
     with pytest.raises(ValueError, match=r"l1 \(='auto'\) must be a number, numbers or a schedule here"):
         wb.ConstantRate(model, optimizer, l1="auto")
-    with pytest.raises(ValueError, match="newborn_moments .='none'. must be one of layer, own"):
+    with pytest.raises(ValueError, match=r"newborn_moments \(='none'\) must be one of layer, own"):
         wb.DeepR(model, optimizer, newborn_moments="none")
 
 

@@ -52,9 +52,12 @@ class Setting:
             raise ValueError(f"{self.name} (={value!r}) must be one of {', '.join(self.choices)}")
         bounded = (self.least, self.most, self.above, self.below) != (None,) * 4
         if bounded and not all(callable(one) or self._allows(one) for one in (value if isinstance(value, list) else [value])):
-            raise ValueError(f"{self.name} (={value}) must be {self._rule()}")
+            shown = repr(value) if isinstance(value, str) else value
+            raise ValueError(f"{self.name} (={shown}) must be {self._rule()}")
 
-    def _allows(self, value: float) -> bool:
+    def _allows(self, value: float | str) -> bool:
+        if isinstance(value, str):  # a word that is none of those that it may be
+            return False
         at_least, at_most = (self.least is None or value >= self.least), (self.most is None or value <= self.most)
         inside = (self.above is None or value > self.above) and (self.below is None or value < self.below)
         return math.isfinite(value) and at_least and at_most and inside

@@ -144,7 +144,10 @@ class DeepR(LangevinMethod):
     ) -> None:  # fmt: skip
         for setting, value in ((REWIRE_EVERY, rewire_every), (SHARE, newborns), (TURNOVER, turnover), (MOMENTS, newborn_moments)):
             setting.check(value)
-        self.take_rates(model, optimizer, 0.0 if l1 == AUTO else l1, noise, temperature, ages=newborn_moments == "own")
+        fixed = l1 if not isinstance(l1, str) else 0.0
+        if isinstance(l1, str):
+            PRICE.check(l1)
+        self.take_rates(model, optimizer, fixed, noise, temperature, ages=newborn_moments == "own")
         self.rewire_every, self.newborns, self.newborn_moments = rewire_every, newborns, newborn_moments
         self.adapter.own.newborns_by_layer = newborn_moments == "layer"
         self.shares = self._initial_shares()

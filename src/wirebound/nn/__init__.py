@@ -2,10 +2,10 @@
 
 from wirebound.nn.conv import SparseConv1d, SparseConv2d, SparseConv3d
 from wirebound.nn.conv_transpose import SparseConvTranspose1d, SparseConvTranspose2d, SparseConvTranspose3d
+from wirebound.nn.learning_rate import parameter_groups
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.recurrent import SparseGRU, SparseGRUCell, SparseLSTM, SparseLSTMCell, SparseRNN, SparseRNNCell
 from wirebound.nn.recurrent_pass import SparseMatrix
-from wirebound.nn.learning_rate import parameter_groups
 from wirebound.nn.sparse_layer import SparseLayer, freeze, set_rates, sparse_layers, unfreeze, wirings
 from wirebound.nn.sparsify import sparsify, to_dense
 from wirebound.nn.stack import SparseSequential

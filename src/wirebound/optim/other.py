@@ -12,7 +12,6 @@ from wirebound.optim.carried import carried_tensors, starts
 from wirebound.optim.rule import OptimizerRule, Trained, finite_step
 from wirebound.wiring import Wiring
 
-
 # Squared gradients, or their size, of which a newborn has none yet.
 _SECOND = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "exp_inf", "sum")
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from wirebound.engine.modules import Batch, data_order
 from wirebound.methods import METHODS, Setting
-from wirebound.methods.declaration import AUTO
 from wirebound.methods.average import WeightAverage
+from wirebound.methods.declaration import AUTO
 from wirebound.nn.sparse_layer import sparse_layers
 from wirebound.nn.sparsify import sparsify
 from wirebound_lab.data import Dataset, load, split_validation
