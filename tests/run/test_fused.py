@@ -222,3 +222,24 @@ def test_what_cannot_be_fused_is_said():
     with pytest.raises(ValueError, match="labels must be"):
         good = _stack()
         FusedEngine(good, wb.DeepR(good, torch.optim.SGD(good.parameters(), lr=0.1)), *(_digits()[0], _digits()[1] + 5))
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
+def test_alpha_by_itself(name):
+    """Both paths look after the same steps and come to the same α, and to the same start for newborns."""
+    outcomes = _both(wb.DeepR, OPTIMIZERS[name], steps=110)
+    _assert_same(outcomes, tolerance=1e-2)
+    (_, _, one, _), (_, _, two, _) = outcomes
+    assert one.turnover.prices[0].looked == two.turnover.prices[0].looked == 100
+    assert one.turnover.prices[0].alpha == pytest.approx(two.turnover.prices[0].alpha, rel=1e-2)
+    assert one.second_moments == pytest.approx(two.second_moments, rel=1e-2)
+
+
+@pytest.mark.parametrize("name", ["momentum", "adamw"])
+def test_layers_with_rates_of_their_own(name):
+    def make(model, optimizer):
+        wb.set_rates(model[0], lr=0.5, weight_decay=2.0)
+        wb.set_rates(model[4], lr=3.0)
+        return wb.DeepR(model, optimizer, l1=0.01, temperature=1e-6)
+
+    _assert_same(_both(make, OPTIMIZERS[name]))
