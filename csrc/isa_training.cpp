@@ -1,5 +1,6 @@
 // All other kernels, and the table of all, compiled once per instruction set (isa.h). Two files, because two compilers
 // side by side are done sooner.
+#include "find.inc.cpp"
 #include "fused.inc.cpp"
 #include "random.inc.cpp"
 #include "recurrent.inc.cpp"

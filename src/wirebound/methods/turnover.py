@@ -23,12 +23,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from wirebound import ops, schedule
-from wirebound.ops.layout import rows_of
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.wiring import Wiring, mean_of
 
@@ -64,23 +64,31 @@ class Price:
     @torch.no_grad()
     def look(self, step: int, lr: float) -> None:
         """Compare what became of the connections that are followed with what was wanted; ``lr`` is η now."""
-        wiring, period = self.wiring, step - self.looked
-        places, there = find(wiring, self.drawn)
-        wandered = _squares(wiring, self.drawn[there], wiring.theta.detach()[places[there]] - self.strength[there])
-        followed = _by_layer(wiring, self.established)
-        still_there = _by_layer(wiring, self.established[find(wiring, self.established)[1]])
+        wiring, theta, period = self.wiring, self.wiring.theta.detach(), step - self.looked
+        sizes, rates, edges = wiring.layer_places, wiring.layer_rates, wiring.geometry.position_start
+        asked = torch.cat((self.drawn, self.established))
+        # A few hundred numbers: numpy counts them in less time than torch needs to begin.
+        places = ops.backend_on(theta.device).find(wiring, asked).cpu().numpy()
+        positions, n = asked.cpu().numpy(), self.drawn.numel()
+        (stayed,) = (places[:n] >= 0).nonzero()
+        established = positions[stayed]
+        lists = (established, positions[n:], positions[n:][places[n:] >= 0])
+        met, followed, still_there = (np.diff(np.searchsorted(some, edges)).tolist() for some in lists)
+        at, was_at = (torch.from_numpy(indices).to(theta.device) for indices in (places[stayed], stayed))
+        wandered = (theta.index_select(0, at) - self.strength.index_select(0, was_at)).square().split(met)
         expected = died = prior = count = 0.0
-        for layer, (square, rate) in enumerate(zip(wandered, wiring.layer_rates.lr, strict=True)):
-            mean = mean_of(wiring.theta.detach()[slice(*wiring.bounds[layer : layer + 2])])
-            if not square or not mean or not rate or wiring.is_frozen(layer):
+        for layer, (own, squares, size) in enumerate(zip(theta.split(sizes), wandered, sizes, strict=True)):
+            square, mean, rate = mean_of(squares), mean_of(own), rates.lr[layer]
+            if not square or not mean or not rate or rates.frozen[layer]:
                 continue
             s = math.sqrt(square / period) / mean
-            dormant = 1 - wiring.layer_places[layer] / wiring.layers[layer].possible  # a full layer can replace nothing
+            dormant = 1 - size / wiring.layers[layer].possible  # a full layer can replace nothing
             expected += followed[layer] * -math.expm1(-period * self.turnover * s * dormant)
             died += followed[layer] - still_there[layer]
-            prior += wiring.layer_places[layer] * s * s / 2 * mean / rate
-            count += wiring.layer_places[layer]
-        self.established, flicker, self.newborns, self.looked = self.drawn[there], self.newborns, 0, step
+            prior += size * s * s / 2 * mean / rate
+            count += size
+        self.established, flicker = torch.from_numpy(established).to(theta.device), self.newborns
+        self.newborns, self.looked = 0, step
         self.drawn, self.strength = _draw(wiring, step)
         if not count or not lr:
             return
@@ -155,37 +163,10 @@ class Turnover:
 def _draw(wiring: Wiring, step: int) -> tuple[Tensor, Tensor]:
     """Sorted positions of some connections of every layer, or of all, and their θ."""
     device, found = wiring.theta.device, list[Tensor]()
-    sample = ops.backend_on(device).sample_sorted
+    backend = ops.backend_on(device)
     for layer, (first, last) in enumerate(itertools.pairwise(wiring.bounds)):
         stream = stream_of(Stream.FOLLOWED, wiring.index, layer=layer)
-        found.append(first + sample(last - first, min(FOLLOWED, last - first), wiring.seed, stream, step, device))
+        size = last - first
+        found.append(first + backend.sample_sorted(size, min(FOLLOWED, size), wiring.seed, stream, step, device))
     places = torch.cat(found)
-    columns = torch.searchsorted(wiring.colptr, places, right=True) - 1
-    return wiring.geometry.position_of(columns, rows_of(wiring.packed_rows[places])), wiring.theta.detach()[places]
-
-
-def find(wiring: Wiring, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the connections at these positions are stored, and whether there are any; a search in the column of each."""
-    packed_rows, colptr = wiring.packed_rows, wiring.colptr
-    columns, rows = wiring.geometry.locate(positions)
-    low, end = colptr[columns], colptr[columns + 1]
-    high, last = end, max(0, packed_rows.numel() - 1)
-    longest = int((end - low).max()) if positions.numel() else 0
-    for _ in range(longest.bit_length()):
-        middle = (low + high) >> 1
-        below = (rows_of(packed_rows[middle.clamp(max=last)]) < rows) & (low < high)
-        low, high = torch.where(below, middle + 1, low), torch.where(below, high, middle)
-    places = low.clamp(max=last)
-    return places, (low < end) & (rows_of(packed_rows[places]) == rows)
-
-
-def _by_layer(wiring: Wiring, positions: Tensor) -> list[int]:
-    """How many of these sorted positions are in each layer."""
-    edges = torch.tensor(wiring.geometry.position_start, device=positions.device)
-    return torch.searchsorted(positions, edges).diff().tolist()
-
-
-def _squares(wiring: Wiring, positions: Tensor, moved: Tensor) -> list[float]:
-    """The mean square in each layer of what belongs to these sorted positions; 0 of none."""
-    parts = moved.split(_by_layer(wiring, positions))
-    return [float(part.square().mean()) if part.numel() else 0.0 for part in parts]
+    return backend.positions_at(wiring, places), wiring.theta.detach().index_select(0, places)

@@ -10,7 +10,7 @@ import os
 import warnings
 from pathlib import Path
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 PATH = Path(__file__).resolve().parent.parent / "_native" / "libwirebound.so"
 
 INT, UINT, LONG, ULONG = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64
@@ -34,6 +34,8 @@ _TABLE = """
     wb_all_finite_*         i  p l
     wb_rewire               l  l l p p p p p l p l U i l p p p i
     wb_wiring_is_good       i  l l p p p p
+    wb_find                 -  l p p p p p l p
+    wb_positions_at         -  l p p p p p l p
     wb_step_*               l  p i
     wb_fused_steps_f32      l  p p
     wb_stack_forward_f32    i  p l p l l p p l

@@ -9,7 +9,9 @@ _ENOUGH = 4096  # numbers for a mean: so few that torch adds them up in one orde
 
 def mean_of(values: Tensor) -> float:
     """The mean of some numbers that are spread over all of these; 0 of none."""
-    return float(values[:: -(-len(values) // _ENOUGH)].mean()) if len(values) else 0.0
+    if (count := values.numel()) > _ENOUGH:
+        values = values[:: -(-count // _ENOUGH)]
+    return values.mean().item() if count else 0.0
 
 
 @dataclass(frozen=True)

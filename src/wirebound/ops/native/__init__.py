@@ -1,6 +1,7 @@
 """All ops by the C++ kernels, for float32 and float64 on the CPU. ``csrc/wirebound.h`` says what each does."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from wirebound.ops.native.layers import NativeLayers
 from wirebound.ops.native.stack import NativeStack
 from wirebound.ops.native.steps import NativeSteps
 from wirebound.ops.philox import Stream, require_sample, stream_of
+from wirebound.ops.rule import WiringArrays
 
 _ALL_FINITE = functions("wb_all_finite")
 
@@ -60,3 +62,17 @@ class NativeBackend(NativeLayers, NativeSteps, Backend):
         packed_rows, colptr = packed_rows.contiguous(), colptr.contiguous()
         arrays = (*c_shapes(geometry)[1:], colptr.data_ptr(), packed_rows.data_ptr())
         return bool(KERNELS.wb_wiring_is_good(budget, geometry.layers, *arrays))
+
+    def find(self, wiring: WiringArrays, positions: Tensor) -> Tensor:
+        return _for_each(KERNELS.wb_find, wiring, positions)
+
+    def positions_at(self, wiring: WiringArrays, places: Tensor) -> Tensor:
+        return _for_each(KERNELS.wb_positions_at, wiring, places)
+
+
+def _for_each(kernel: Any, wiring: WiringArrays, numbers: Tensor) -> Tensor:
+    """What a kernel says of each of these numbers and a wiring."""
+    numbers, out = numbers.contiguous(), torch.empty(numbers.shape, dtype=torch.int64, device="cpu")
+    geometry, index = wiring.geometry, (wiring.colptr.data_ptr(), wiring.packed_rows.data_ptr())
+    kernel(geometry.layers, *c_shapes(geometry)[1:], *index, numbers.data_ptr(), numbers.numel(), out.data_ptr())
+    return out
