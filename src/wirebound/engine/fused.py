@@ -5,6 +5,7 @@ afterwards are what ordinary training would have left, up to rounding.
 """
 
 import copy
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,13 +15,15 @@ from torch.autograd.graph import increment_version
 
 from wirebound import schedule
 from wirebound.engine import modules
-from wirebound.engine.modules import DivergedError, count_active, never
+from wirebound.engine.modules import DivergedError, never
 from wirebound.engine.stack import read_stack, why_not_fused
 from wirebound.engine.window import StepWindow, join, mean
 from wirebound.methods import DeepR, Method
+from wirebound.methods.deep_r import pull_and_push
 from wirebound.methods.method import WiringMethod
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.sparse_layer import wirings
+from wirebound.ops.native.calls import c_shapes
 from wirebound.ops.native.stack import CROSS_ENTROPY, MEAN_SQUARE, fused_steps
 from wirebound.ops.rule import RuleKind
 from wirebound.optim.adapter import OptimizerAdapter
@@ -157,14 +160,15 @@ class FusedEngine:
         rule = self._rule()  # before the state of new parameters is made
         layers = [self._layer(*layer) for layer in self.stack]
         nets = [self._wiring(i, lrs) for i in range(len(self.wirings))]
-        sizes = [min(batch_size, len(order) - i * batch_size) for i in range(steps)]
-        losses = torch.zeros(steps, dtype=torch.float64)
-        born = torch.zeros(steps, max(1, len(method.shapes)), dtype=torch.int64)
+        examples, width = len(order), max(1, len(method.shapes))
+        full, rest = divmod(examples, batch_size)
+        sizes = (ctypes.c_int64 * steps)(*([batch_size] * full + [rest])[:steps])
+        losses, born = (ctypes.c_double * steps)(), (ctypes.c_int64 * (steps * width))()
         run = {
-            "steps": steps, "first_step": method.steps + 1, "rule": rule, "lr": torch.tensor(lrs, dtype=torch.float64),
-            "order": order.contiguous(), "batch": torch.tensor(sizes),
+            "steps": steps, "first_step": method.steps + 1, "rule": rule, "lr": _doubles(lrs),
+            "order": order.contiguous(), "batch": sizes,
             "x": self.x, "x_stride": self.x.stride(0), "x_is_bytes": self.x.dtype == torch.uint8, "scale": self.scale,
-            "loss": losses, "born": born if nets else None, "born_stride": born.shape[1],
+            "loss": losses, "born": born if nets else None, "born_stride": width,
         }  # fmt: skip
         if self.y.dtype == torch.int64:
             run |= {"loss_kind": CROSS_ENTROPY, "labels": self.y}
@@ -183,13 +187,13 @@ class FusedEngine:
                 if "step" in state:
                     state["step"] += taken
         self.adapter.updates = [count + taken for count in self.adapter.updates]
-        active = count_active(self.model, method)
+        active = sum(w.active for w in self.wirings) if self.wirings else sum(method.layer_active())
         if nets and not status and active != sum(w.budget for w in self.wirings):
             raise WiringError(f"{active} connections are active after step {method.steps}, not K")
-        newborns = born[:taken].sum(0).tolist() if nets else [0] * len(method.shapes)
-        done = losses[:taken].tolist()
+        newborns = [sum(born[i : taken * width : width]) for i in range(len(method.shapes))]
+        done = losses[:taken]
         window = StepWindow(method.steps - taken + 1, method.steps, mean(done), active, active, newborns, done)
-        return window, status, float(losses[min(taken, steps - 1)])
+        return window, status, losses[min(taken, steps - 1)]
 
     # What ``fused_steps`` takes, by the names of csrc/wirebound.h.
 
@@ -237,12 +241,12 @@ class FusedEngine:
         rates = wiring.layer_rates
         found |= {"lr_factor": _doubles(rates.lr), "decay_factor": _doubles(rates.weight_decay)}
         if isinstance(self.method, DeepR):
-            found["shares"] = None if shares is None else torch.tensor(shares, dtype=torch.float64)
+            found["shares"] = None if shares is None else _doubles(shares)
             found["born"] = self.adapter.born[number] if self.adapter.born else None
+        _, n_in, n_out = c_shapes(wiring.geometry)
         return {
-            "budget": wiring.budget, "layers": len(wiring.layers), "n_in": torch.tensor(wiring.geometry.n_in),
-            "n_out": torch.tensor(wiring.geometry.n_out), "colptr": wiring.colptr, "packed_rows": wiring.packed_rows,
-            "theta": wiring.theta, "seed": wiring.seed, "index": wiring.index, **found,
+            "budget": wiring.budget, "layers": len(wiring.layers), "n_in": n_in, "n_out": n_out, "colptr": wiring.colptr,
+            "packed_rows": wiring.packed_rows, "theta": wiring.theta, "seed": wiring.seed, "index": wiring.index, **found,
         }  # fmt: skip
 
     def _rates(self, method: DeepR, number: int, lrs: list[float]) -> dict[str, Any]:
@@ -250,14 +254,19 @@ class FusedEngine:
         wiring, first = self.wirings[number], sum(len(w.layers) for w in self.wirings[:number])
         layers = range(first, first + len(wiring.layers))
         rates = (rate for i in layers for rate in (method.l1[i], method.temperature[i]))
-        constant = len(set(lrs)) == 1 and not any(map(schedule.changes_with_step, rates))
-        lr, step = torch.tensor(lrs[:1] if constant else lrs, dtype=torch.float64), method.steps + 1
-        each = [(i, lr * factor) for i, factor in zip(layers, wiring.layer_rates.lr, strict=True)]
-        pull = [eta * schedule.over("l1", method.l1[i], step, eta) for i, eta in each]
-        push = [(2 * (eta * schedule.over("temperature", method.temperature[i], step, eta))).sqrt() for i, eta in each]
-        found = {"shrink": torch.stack(pull, 1), "noise_std": torch.stack(push, 1)}
-        return {**found, "drift_stride": 0 if constant else len(layers)}
+        factors, step = wiring.layer_rates.lr, method.steps + 1
+        if lrs.count(lrs[0]) == len(lrs) and not any(map(schedule.changes_with_step, rates)):
+            own = zip(layers, factors, strict=True)
+            each = [pull_and_push(method.l1[i], method.temperature[i], step, lrs[0] * factor) for i, factor in own]
+            pull, push = map(_doubles, zip(*each, strict=True))
+            return {"shrink": pull, "noise_std": push, "drift_stride": 0}
+        lr = torch.tensor(lrs, dtype=torch.float64)
+        etas = [(i, lr * factor) for i, factor in zip(layers, factors, strict=True)]
+        pulls = [eta * schedule.over("l1", method.l1[i], step, eta) for i, eta in etas]
+        pushes = [(2 * (eta * schedule.over("temperature", method.temperature[i], step, eta))).sqrt() for i, eta in etas]
+        return {"shrink": torch.stack(pulls, 1), "noise_std": torch.stack(pushes, 1), "drift_stride": len(layers)}
 
 
-def _doubles(values: Sequence[float]) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64)
+def _doubles(values: Sequence[float]) -> Any:
+    """Numbers as the kernels read them: of so few, torch would take longer to make a tensor."""
+    return (ctypes.c_double * len(values))(*values)

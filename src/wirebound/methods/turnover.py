@@ -65,7 +65,7 @@ class Price:
     def look(self, step: int, lr: float) -> None:
         """Compare what became of the connections that are followed with what was wanted; ``lr`` is η now."""
         wiring, theta, period = self.wiring, self.wiring.theta.detach(), step - self.looked
-        sizes, rates, edges = wiring.layer_places, wiring.layer_rates, wiring.geometry.position_start
+        sizes, rates = wiring.layer_places, wiring.layer_rates
         asked = torch.cat((self.drawn, self.established))
         # A few hundred numbers: numpy counts them in less time than torch needs to begin.
         places = ops.backend_on(theta.device).find(wiring, asked).cpu().numpy()
@@ -73,7 +73,8 @@ class Price:
         (stayed,) = (places[:n] >= 0).nonzero()
         established = positions[stayed]
         lists = (established, positions[n:], positions[n:][places[n:] >= 0])
-        met, followed, still_there = (np.diff(np.searchsorted(some, edges)).tolist() for some in lists)
+        edges = np.array(wiring.geometry.position_start)
+        met, followed, still_there = (_differences(some.searchsorted(edges).tolist()) for some in lists)
         at, was_at = (torch.from_numpy(indices).to(theta.device) for indices in (places[stayed], stayed))
         wandered = (theta.index_select(0, at) - self.strength.index_select(0, was_at)).square().split(met)
         expected = died = prior = count = 0.0
@@ -158,6 +159,10 @@ class Turnover:
             price.check_state(own)
         for price, own in zip(self.prices, state, strict=True):
             price.load_state_dict(own)
+
+
+def _differences(numbers: Sequence[int]) -> list[int]:
+    return [b - a for a, b in itertools.pairwise(numbers)]
 
 
 def _draw(wiring: Wiring, step: int) -> tuple[Tensor, Tensor]:

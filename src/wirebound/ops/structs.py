@@ -7,13 +7,15 @@ _TYPES: dict[str, Any] = {
     "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "int64": ctypes.c_int64, "uint64": ctypes.c_uint64,
     "float": ctypes.c_float, "double": ctypes.c_double, "pointer": ctypes.c_void_p, "pair": ctypes.c_int64 * 2,
 }  # fmt: skip
+KINDS: dict[Any, dict[str, Any]] = {}  # of each struct, the type of each field
 
 
 def _struct(name: str, *rows: str) -> Any:
     """A struct from rows of a type and the fields that have it; a struct may be the type of a field."""
     pairs = [(field, _TYPES[kind]) for kind, names in (row.split(": ") for row in rows) for field in names.split()]
-    _TYPES[name] = type(name, (ctypes.Structure,), {"_fields_": pairs})
-    return _TYPES[name]
+    _TYPES[name] = made = type(name, (ctypes.Structure,), {"_fields_": pairs})
+    KINDS[made] = dict(pairs)
+    return made
 
 
 Rule = _struct(

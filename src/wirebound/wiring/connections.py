@@ -79,12 +79,13 @@ class Connections(nn.Module):
             return
         if packed_rows is None or colptr is None:
             raise WiringError("the positions of a wiring are gone: its buffers were removed")
-        self._indices, self._split = {}, None
+        # nn.Module takes longer to set an attribute than a small step takes.
+        self.__dict__.update(_indices={}, _split=None)
         key = IndexKey.of(packed_rows, colptr)
         if fault := index_fault(self.geometry, self.theta.numel(), packed_rows, colptr):
             raise WiringError(f"{self._names()}: {fault}; its positions were written by something else than its method")
-        self._bounds = colptr[torch.tensor(self.geometry.column_start, device=colptr.device)].tolist()
-        self._trusted = key
+        edges = torch.tensor(self.geometry.column_start, device=colptr.device)
+        self.__dict__.update(_bounds=colptr.index_select(0, edges).tolist(), _trusted=key)
 
     def layer_index(self, layer_id: int) -> LayerIndex:
         self._examine()
@@ -152,7 +153,6 @@ class Connections(nn.Module):
         In between nothing derived from the arrays counts, so that after an interrupt they are looked at again.
         """
         before = self.bounds
-        # nn.Module takes longer to set an attribute than a small step takes.
         self.__dict__.update(_trusted=None, _trusted_before=self._trusted, _split=None)
         return before
 

@@ -126,7 +126,10 @@ class Wiring(Connections):
     @property
     def active(self) -> int:
         """Active connections now, counted."""
-        return sum(self.layer_active)
+        self._examine()
+        if self.alive is None and not self.sign_bound:
+            return self.budget
+        return int((self.theta.detach() >= 0 if self.alive is None else self.alive).sum())
 
     @property
     def layer_active(self) -> list[int]:

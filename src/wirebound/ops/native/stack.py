@@ -70,19 +70,20 @@ class NativeStack:
 
 
 def _c_struct(struct: Any, values: dict[str, Any]) -> Any:
-    kinds, fields = dict(struct._fields_), values.copy()
+    kinds, fields = structs.KINDS[struct], values.copy()
     for name, value in values.items():
         if isinstance(value, dict):
             fields[name] = _c_struct(kinds[name], value)
-        elif isinstance(value, Tensor) and kinds[name] is ctypes.c_void_p:
-            fields[name] = value.data_ptr()
+        elif kinds[name] is ctypes.c_void_p and value is not None:
+            fields[name] = value.data_ptr() if isinstance(value, Tensor) else ctypes.addressof(value)
     return struct(**fields)
 
 
 def fused_steps(layers: list[dict[str, Any]], wirings: list[dict[str, Any]], run: dict[str, Any]) -> tuple[int, int]:
     """Steps of training of a stack: how many were taken, and the status of the last.
 
-    Values have the names of ``csrc/wirebound.h`` (wb_fused_layer, wb_fused_wiring, wb_fused_run); arrays are tensors.
+    Values have the names of ``csrc/wirebound.h`` (wb_fused_layer, wb_fused_wiring, wb_fused_run); arrays are tensors, or
+    of ctypes.
     """
     c_layers = (structs.FusedLayer * len(layers))(*(_c_struct(structs.FusedLayer, layer) for layer in layers))
     c_wirings = (structs.FusedWiring * len(wirings))(*(_c_struct(structs.FusedWiring, wiring) for wiring in wirings))
