@@ -55,11 +55,17 @@ static void entry_positions_at(int64_t layers, const int64_t* n_in, const int64_
     int64_t columns = 0;
     for (int64_t i = 0; i < layers; ++i) columns += n_in[i];
     LayerWalk walk{layers, n_in, n_out};
+    int64_t column = 0;
     for (int64_t i = 0; i < count; ++i) {
         out[i] = -1;
         if (places[i] < 0 || places[i] >= colptr[columns]) continue;
-        // The last column that begins at or before it: columns without connections begin where the next one does.
-        const int64_t column = std::upper_bound(colptr, colptr + columns + 1, places[i]) - colptr - 1;
+        // The last column that begins at or before it, in leaps from where the last one was; columns without connections
+        // begin where the next one does.
+        if (places[i] < colptr[column]) column = 0;
+        int64_t leap = 1;
+        for (; column + leap <= columns && colptr[column + leap] <= places[i]; leap *= 2) column += leap;
+        const int64_t* end = colptr + std::min(column + leap, columns);
+        column = std::upper_bound(colptr + column + 1, end, places[i]) - colptr - 1;
         if (!walk.to_column(column)) continue;
         out[i] = walk.position + (column - walk.column) * n_out[walk.layer] + (packed_rows[places[i]] & INT32_MAX);
     }
