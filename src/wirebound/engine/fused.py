@@ -24,10 +24,10 @@ from wirebound.methods.method import WiringMethod
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.sparse_layer import wirings
 from wirebound.ops.native.calls import c_shapes
-from wirebound.ops.native.stack import CROSS_ENTROPY, MEAN_SQUARE, fused_steps
+from wirebound.ops.native.stack import CROSS_ENTROPY, MEAN_SQUARE, count_active, fused_steps, layer_bounds
 from wirebound.ops.rule import RuleKind
 from wirebound.optim.adapter import OptimizerAdapter
-from wirebound.wiring import WiringError
+from wirebound.wiring import Wiring, WiringError
 
 __all__ = ["FusedEngine", "why_not_fused"]
 
@@ -178,8 +178,10 @@ class FusedEngine:
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             increment_version(parameter)
         for wiring in self.wirings:
-            wiring.forget()
+            wiring.changing()
         taken, status = fused_steps(layers, nets, run)
+        for wiring in self.wirings:
+            wiring.starts_at(layer_bounds(wiring))
         method.steps += taken
         for group in optimizer.param_groups:
             group["lr"] = lrs[-1]
@@ -187,7 +189,7 @@ class FusedEngine:
                 if "step" in state:
                     state["step"] += taken
         self.adapter.updates = [count + taken for count in self.adapter.updates]
-        active = sum(w.active for w in self.wirings) if self.wirings else sum(method.layer_active())
+        active = sum(map(_active, self.wirings)) if self.wirings else sum(method.layer_active())
         if nets and not status and active != sum(w.budget for w in self.wirings):
             raise WiringError(f"{active} connections are active after step {method.steps}, not K")
         newborns = [sum(born[i : taken * width : width]) for i in range(len(method.shapes))]
@@ -265,6 +267,10 @@ class FusedEngine:
         pulls = [eta * schedule.over("l1", method.l1[i], step, eta) for i, eta in etas]
         pushes = [(2 * (eta * schedule.over("temperature", method.temperature[i], step, eta))).sqrt() for i, eta in etas]
         return {"shrink": torch.stack(pulls, 1), "noise_std": torch.stack(pushes, 1), "drift_stride": len(layers)}
+
+
+def _active(wiring: Wiring) -> int:
+    return count_active(wiring.theta) if wiring.sign_bound and wiring.alive is None else wiring.active
 
 
 def _doubles(values: Sequence[float]) -> Any:

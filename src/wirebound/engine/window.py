@@ -33,6 +33,8 @@ def mean(losses: Sequence[float]) -> float:
 
 def join(parts: Sequence[StepWindow]) -> StepWindow:
     """Windows in a row as one."""
+    if len(parts) == 1:
+        return parts[0]
     losses = [loss for part in parts for loss in part.losses]
     newborns = [sum(column) for column in zip(*(part.newborns for part in parts), strict=True)]
     least, most = min(part.active_min for part in parts), max(part.active_max for part in parts)

@@ -165,9 +165,13 @@ class Connections(nn.Module):
         for start, new, gone in zip(before[1:], born, died, strict=True):
             moved += new - gone
             bounds.append(start + moved)
+        self.starts_at(bounds)
+        return born, died
+
+    def starts_at(self, bounds: list[int]) -> None:
+        """After ``changing``: a kernel has left a valid wiring, whose layers start there."""
         key = IndexKey.of(self.packed_rows, self.colptr, self._trusted_before)
         self.__dict__.update(_indices={}, _bounds=bounds, _trusted=key)
-        return born, died
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

@@ -11,6 +11,7 @@ from wirebound.ops import structs
 from wirebound.ops.faults import raise_fault
 from wirebound.ops.layer_shapes import StackLayer, StackWiring
 from wirebound.ops.native.calls import KERNELS, address
+from wirebound.ops.rule import WiringArrays
 
 _FORWARD: Any = getattr(KERNELS, "wb_stack_forward_f32", None)
 _BACKWARD: Any = getattr(KERNELS, "wb_stack_backward_f32", None)
@@ -95,3 +96,17 @@ def fused_steps(layers: list[dict[str, Any]], wirings: list[dict[str, Any]], run
     if taken < 0:
         raise_fault(taken)
     return taken, status.value
+
+
+# After a stretch of steps the caches hold nothing of torch: its first few operations would take as long as ten steps.
+
+
+def count_active(theta: Tensor) -> int:
+    """How many θ of a wiring whose signs are bound are not below 0, counted."""
+    return theta.numel() - int(KERNELS.wb_dead_f32(theta.data_ptr(), theta.numel(), None, 0))
+
+
+def layer_bounds(wiring: WiringArrays) -> list[int]:
+    """Where each layer's connections start, and K at the end."""
+    at = wiring.colptr.data_ptr()
+    return [ctypes.c_int64.from_address(at + 8 * column).value for column in wiring.geometry.column_start]
