@@ -167,11 +167,11 @@ def _differences(numbers: Sequence[int]) -> list[int]:
 
 def _draw(wiring: Wiring, step: int) -> tuple[Tensor, Tensor]:
     """Sorted positions of some connections of every layer, or of all, and their θ."""
-    device, found = wiring.theta.device, list[Tensor]()
+    theta, found, bounds = wiring.theta.detach(), list[Tensor](), wiring.bounds
+    device, seed, index = theta.device, wiring.seed, wiring.index
     backend = ops.backend_on(device)
-    for layer, (first, last) in enumerate(itertools.pairwise(wiring.bounds)):
-        stream = stream_of(Stream.FOLLOWED, wiring.index, layer=layer)
-        size = last - first
-        found.append(first + backend.sample_sorted(size, min(FOLLOWED, size), wiring.seed, stream, step, device))
+    for layer, (first, last) in enumerate(itertools.pairwise(bounds)):
+        stream, size = stream_of(Stream.FOLLOWED, index, layer=layer), last - first
+        found.append(backend.sample_sorted(size, min(FOLLOWED, size), seed, stream, step, device).add_(first))
     places = torch.cat(found)
-    return backend.positions_at(wiring, places), wiring.theta.detach().index_select(0, places)
+    return backend.positions_at(wiring, places), theta.index_select(0, places)
