@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import wirebound as wb
+from wirebound import ops
 from wirebound.methods import turnover
-from wirebound.methods.turnover import FIRST, LEAST, MOST, PERIODS, Price, find, next_look
+from wirebound.methods.turnover import FIRST, LEAST, MOST, PERIODS, Price, next_look
 from wirebound_lab.data import load
 
 OPTIMIZERS = {
@@ -44,6 +45,12 @@ def _steps(method, count, digits, batch=32):
         shares.append(method.step().rewired / method.budget)
         method.zero_grad()
     return shares
+
+
+def find(wiring, positions):
+    """Where connections are stored, and which of them are there."""
+    places = ops.backend_on(positions.device).find(wiring, positions)
+    return places, places >= 0
 
 
 def _accuracy(model, digits):
