@@ -106,7 +106,7 @@ def test_examples_are_as_lit_as_mnist_and_the_same_every_time():
 def test_scale_in_a_process_of_its_own():
     measurement = scale.measure_scale(2000, 4000, Settings(seconds=0.001, rounds=2, quick=True), batch=4)
     numbers = measurement.numbers
-    assert numbers["bytes a connection"] == 24
+    assert numbers["bytes a connection"] == 20
     assert numbers["peak RSS, GB"] >= numbers["peak RSS of imports, GB"] > 0
     assert set(measurement.times) == {"whole step", *(f"{part}, alone" for part in scale.PARTS)}
 

@@ -56,6 +56,9 @@ class OneByOne:
     def __init__(self, native, check):
         self.native, self.check, self.steps = native, check, 0
 
+    def __getattr__(self, name):
+        return getattr(self.native, name)
+
     def wb_fused_steps_f32(self, run_reference, status_reference):
         run = run_reference._obj
         single = type(run).from_buffer_copy(run)

@@ -25,7 +25,7 @@ def load_methods(arguments: Sequence[str]) -> None:
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """What ``train`` and ``sweep`` have in common."""
-    parser.add_argument("--preset", choices=sorted(PRESETS), default="paper", help="settings to start from (default: paper)")
+    parser.add_argument("--preset", choices=sorted(PRESETS), help="settings to start from (default: those of each option)")
     text = "import a module that registers methods of your own; it may be given several times"
     parser.add_argument("--import", action="append", dest="imports", default=argparse.SUPPRESS, metavar="MODULE", help=text)
 
@@ -82,7 +82,7 @@ def read_options(options: argparse.Namespace) -> RunConfig:
     names = {setting.name for settings in declared for setting in settings}
     given = {name: value for name, value in vars(options).items() if name in names}
     stored = stored_settings(options.out) if options.resume and options.out is not None else None
-    below = stored or runs.merge(PRESETS[options.preset], from_file)
+    below = stored or runs.merge(PRESETS.get(options.preset, {}), from_file)
     imports = below.get("imports") or []
     if not isinstance(imports, list) or not all(isinstance(name, str) for name in imports):
         raise ConfigError(f"imports (={imports!r}) must be list[str]")

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     chosen: dict[str, str] = {name: given[name][0] for name in ("task", "method") if name in given}
     grid = {name: [parse_given({name: value}, chosen)[name] for value in values] for name, values in given.items()}
     grid |= dict(map(parse_values, options.set))
-    common = {**PRESETS[options.preset], **({"imports": options.imports} if hasattr(options, "imports") else {})}
+    common = {**PRESETS.get(options.preset, {}), **({"imports": options.imports} if hasattr(options, "imports") else {})}
     plan = make_plan(common, options.config, grid, dict(map(parse_range, options.range)))
     console = Console(quiet=options.quiet, soft_wrap=True, highlight=False)
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
