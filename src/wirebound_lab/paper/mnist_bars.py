@@ -79,6 +79,10 @@ CHOICES = (
          at("before", lr=1.4, dense_lr=False, l1=1e-4))
         for at in (_ours, _ours_03, _ours_5, _ours_20)
     ),
+    *itertools.chain.from_iterable(
+        (at("hidden-50", hidden=[50]), at("hidden-1000", hidden=[1000]), at("hidden-5-times-200", hidden=[200] * 5))
+        for at in (_ours_03, _ours_5, _ours_20)
+    ),
     _ours("turnover-0.035", turnover=0.035), _ours("turnover-0.14", turnover=0.14),
     _ours("exponential", schedule="exponential", final_lr=0.01), _ours("allocation-paper", allocation="paper"),
     _ours("layer", scope="layer"), _ours("newborns-uniform", newborns="uniform"), _ours("no-bias", bias=False),
