@@ -49,7 +49,7 @@ def test_card(mnist_run):
     layers = [int(re.search(r": ([\d,]+) of", card[f"layer {n}"]).group(1).replace(",", "")) for n in (0, 2, 4)]
     assert sum(layers) == 2662
     assert (card["method"], card["data"], card["epochs"]) == ("deep-r", "mnist", "1, seed 0")
-    assert "lr 0.06" in card["settings"]
+    assert "lr 0.12" in card["settings"]
     assert card["active"].startswith("2,662 connections whenever counted")
     summary = json.loads((mnist_run / "summary.json").read_text())
     assert card["test accuracy"].startswith(f"{100 * summary['test_accuracy']:.2f} %")

@@ -75,13 +75,13 @@ _long_2, _long_5 = partial(_choice, "thorough", 0.02, (0,)), partial(_choice, "t
 CHOICES = (
     _paper("global-share"), _paper("global-uniform", newborns="uniform"), _paper("layer", scope="layer"),
     *itertools.chain.from_iterable(
-        (at("as-it-is"), at("lr-0.03", lr=0.03), at("lr-0.12", lr=0.12), at("lr-0.2", lr=0.2), at("l1-1e-4", l1=1e-4),
+        (at("as-it-is"), at("lr-0.06", lr=0.06), at("lr-0.2", lr=0.2), at("l1-1e-4", l1=1e-4),
          at("before", lr=1.4, dense_lr=False, l1=1e-4))
         for at in (_ours, _ours_03, _ours_5, _ours_20)
     ),
     *itertools.chain.from_iterable(
-        (at("hidden-50", hidden=[50]), at("hidden-1000", hidden=[1000]), at("hidden-5-times-200", hidden=[200] * 5),
-         at("hidden-5-times-200-lr-0.12", hidden=[200] * 5, lr=0.12))
+        (at("hidden-50", hidden=[50]), at("hidden-1000", hidden=[1000]), at("hidden-300-300-100", hidden=[300, 300, 100]),
+         at("hidden-5-times-200", hidden=[200] * 5), at("hidden-5-times-200-lr-0.24", hidden=[200] * 5, lr=0.24))
         for at in (_ours, _ours_03, _ours_5, _ours_20)
     ),
     _ours("turnover-0.035", turnover=0.035), _ours("turnover-0.14", turnover=0.14),

@@ -59,7 +59,7 @@ FREE = (*WHERE, "on_nan", "engine")
 _OURS = {"schedule": "cosine", "final_lr": 0.001, "init": "sparse-fan-in", "allocation": "erdos-renyi", "bias": True}
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"deep-r.l1": 1e-4, "deep-r.newborn_moments": "own"},
-    "recommended": {**_OURS, "epochs": 30, "lr": 0.06, "dense_lr": True, "batch_size": 20},
+    "recommended": {**_OURS, "epochs": 30, "lr": 0.12, "dense_lr": True, "batch_size": 20},
     "thorough": {**_OURS, "epochs": 200, "lr": 2.0, "batch_size": 50, "deep-r.l1": 1e-4},  # for who can wait
 }
 

@@ -30,6 +30,7 @@ CLAIMS: tuple[dict[str, Any], ...] = tuple(
     }
     for connectivity, epochs, accuracy in ((0.013, 10, 0.962), (0.010, 20, 0.963))
 )
+LAYERS = 3  # of the network whose learning rate ``dense_lr`` means
 
 
 class Perceptron(Task):
@@ -50,7 +51,7 @@ class Perceptron(Task):
         Setting("bias", "bool", False, "give layers biases (not counted in the budget)"),
         Setting("init", "str", "dense-fan-in", "scale of the first weights", choices=INITS),
         Setting("gain", "float", 1.0, "factor on the scale of the first weights", above=0),
-        Setting("dense_lr", "bool", False, "lr suits the dense network: a sparse one gets a higher one, by its fan-in"),
+        Setting("dense_lr", "bool", False, "lr suits a dense network of three layers: by fan-in and depth for others"),
         Setting("max_fan_in", "int | None", None, "most connections of an output neuron (sparse methods)", least=1),
         Setting("max_fan_out", "int | None", None, "most connections of an input neuron (sparse methods)", least=1),
         Setting("dale", "float | None", None, "share of the input neurons that are excitatory, not inhibiting", least=0, most=1),
@@ -66,7 +67,9 @@ class Perceptron(Task):
         self.test_x = data.inputs("test", flatten=True)
         model = build_model(config, self.test_x.shape[1], data.classes)
         if config.dense_lr and not METHODS[config.method].plain:
-            self.lr_scale = max(lr_factor(wiring) for wiring in wirings(model))
+            # What one layer changes, all after it change too: deep and very sparse networks die at the rate of shallow ones.
+            shallow = min(1.0, LAYERS / (len(config.hidden) + 1))
+            self.lr_scale = shallow * max(lr_factor(wiring) for wiring in wirings(model))
         self.method = build_method(config, model, build_optimizer(config, model), self.per_epoch)
 
     @classmethod
