@@ -37,7 +37,7 @@ PROGRAM = {
     "report": {"tables"},
     "data": set(),
     "theory": set(),
-    "bench": {"report", "tables"},
+    "bench": {"data", "report", "run", "tables", "tasks"},
     "run": {"data", "tables", "tasks"},
     "tasks": {"data", "run"},
     "sweep": {"run", "tables"},

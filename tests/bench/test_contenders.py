@@ -5,13 +5,14 @@ import dataclasses
 import pytest
 import torch
 
+import wirebound as wb
 from wirebound import ops
 from wirebound_lab.bench import contenders as ways
-from wirebound_lab.bench import linear
+from wirebound_lab.bench import csr, linear
 from wirebound_lab.bench.contenders import LinearProblem, LinearWorkload
-from wirebound_lab.bench.contest import Measurement, Settings, WrongAnswerError, require_equal
+from wirebound_lab.bench.contest import Settings, WrongAnswerError, require_equal
 
-TINY = Settings(seconds=0.001, rounds=2)
+TINY = Settings(seconds=0.001, rounds=2, kind="avx2")
 WORKLOADS = [LinearWorkload(30, 20, 0.1, 8), LinearWorkload(17, 33, 0.5, 5), LinearWorkload(40, 40, 1.0, 32)]
 
 
@@ -31,7 +32,7 @@ def test_answers_agree(workload):
 @pytest.mark.parametrize("formulation", ["views", "copies", "right", "transposed"])
 def test_every_csr_formulation_is_right(formulation):
     problem = LinearProblem(WORKLOADS[0])
-    contender = ways.csr_ways(problem)[formulation]
+    contender = csr.ways(problem)[formulation]
     require_equal(contender, ways.dense_kernel(problem).answer())
 
 
@@ -49,18 +50,29 @@ def test_a_layer_is_measured():
     measurement = linear.LAYERS.measure(WORKLOADS[0], TINY)
     assert measurement.workload == "30→20, 10 %, B 8"
     assert all(timing.best > 0 for timing in measurement.times.values())
-    goals = linear.LAYERS.goals(WORKLOADS[0], linear.LAYERS.rows[0][1], measurement)
+    wanted = linear.LAYERS.rows[0][1]
+    goals = linear.LAYERS.goals(WORKLOADS[0], wanted, measurement, TINY)
     assert goals[0].subject == "Linear 30→20, 10 %, B 8: dense ÷ ours, kernel"
-    assert [goal.wanted for goal in goals] == [25, 6.5, 3]
+    assert [goal.wanted for goal in goals] == [25, 6.5]
+    for kind, values in {"avx512": [16, 7], "avx2-on-avx512": [25, 6.5], "neon": []}.items():
+        settings = dataclasses.replace(TINY, kind=kind)
+        assert [goal.wanted for goal in linear.LAYERS.goals(WORKLOADS[0], wanted, measurement, settings)] == values
 
 
-def test_density_sweep_stops_at_the_first_loss():
-    def at(density, ratio):
-        return Measurement("", numbers={"density": density, "dense ÷ kernel": ratio})
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_layer_of_csr_computes_what_the_sparse_one_does(bias):
+    model = torch.nn.Sequential(wb.SparseLinear(12, 9, bias, connectivity=0.3, seed=0))
+    by_csr, twin = csr.with_csr(model), wb.to_dense(model)
+    x = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(0))
+    inputs = {network: x.clone().requires_grad_() for network in (by_csr, twin)}
 
-    assert linear.never_slower_up_to([at(0.1, 5), at(0.2, 1.0), at(0.3, 0.9), at(0.4, 2)]) == 0.2
-    assert linear.never_slower_up_to([at(0.1, 0.5)]) == 0
-    assert len(linear.measure_density(TINY, densities=(0.1, 0.5), size=32, batch=4)) == 2
+    def loss(network):
+        return network(inputs[network]).square().sum()
+
+    csr.require_csr_twin(by_csr, twin, loss, lambda: [twin[0].weight.grad])
+    assert torch.allclose(inputs[by_csr].grad, inputs[twin].grad, rtol=1e-4, atol=1e-5)
+    with pytest.raises(WrongAnswerError, match="gradient differs"):
+        csr.require_csr_twin(by_csr, twin, loss, lambda: [1.01 * twin[0].weight.grad])
 
 
 def test_threads_give_the_same_bits():

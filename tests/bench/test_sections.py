@@ -7,7 +7,7 @@ from wirebound import ops
 from wirebound_lab.bench import layers, linear, scale, step, update
 from wirebound_lab.bench.contenders import LinearProblem, LinearWorkload
 from wirebound_lab.bench.contest import Settings, WrongAnswerError
-from wirebound_lab.bench.step import MadeImages
+from wirebound_lab.bench.step import Images
 
 TINY = Settings(seconds=0.001, rounds=2)
 
@@ -79,28 +79,23 @@ def test_bare_rewiring_is_rewiring():
 
 
 def test_step():
-    examples = MadeImages.make(inputs=64, classes=10, count=160)
-    step.check_gradients((20, 20), examples)
-    step.check_fused((20, 20), examples)
-    trained = step.TrainedNetwork((20, 20), examples, warm_up=5)
+    generator, count = torch.Generator().manual_seed(0), step.BATCH * step.FUSED_STEPS
+    pixels = torch.randint(256, (count, 64), generator=generator, dtype=torch.uint8)
+    images, sizes = Images(pixels, torch.randint(10, (count,), generator=generator)), (64, 20, 20, 10)
+    trained = step.Trained(images, step.steady_state(images, sizes, epochs=1), sizes)
     before = trained.model.state_dict()["0.wiring.theta"].clone()
     trained.step()
-    assert trained.method.steps == 6
+    assert trained.method.steps == step.FUSED_STEPS + 1
     trained.go_back()
-    assert trained.method.steps == 5
+    assert trained.method.steps == step.FUSED_STEPS
     assert torch.equal(trained.model.state_dict()["0.wiring.theta"], before)
-    fused = step.fused_steps(trained, examples, steps=4)
-    if not isinstance(fused, str):
-        fused()
-        assert trained.method.steps == 9
-    step.TrainedNetwork((20, 20), examples, warm_up=2, dense=True).plain_step()
-
-
-def test_examples_are_as_lit_as_mnist_and_the_same_every_time():
-    examples = MadeImages.make(inputs=784, classes=10, count=50)
-    assert (examples.x > 0).float().mean().item() == pytest.approx(0.19, abs=0.001)
-    assert torch.equal(examples.x, MadeImages.make(inputs=784, classes=10, count=50).x)
-    assert set(examples.y.tolist()) <= set(range(10))
+    trained.fused_steps(steps=4)()
+    assert (trained.method.steps, trained.steps) == (step.FUSED_STEPS + 4, 5)
+    measurement = step.measure_step(images, TINY, sizes, epochs=1)
+    assert measurement.workload == "64-20-20-10, 1 %, batch 10"
+    assert {step.DENSE, step.CSR, step.MODULES} <= set(measurement.times)
+    assert (step.FUSED in measurement.times) == ops.native_available()
+    assert measurement.numbers["replaced in a step, modules"] >= 0
 
 
 def test_scale_in_a_process_of_its_own():

@@ -1,9 +1,7 @@
 """The work of one layer, with tensors that are the same for all contenders, and the ways to do it: module, dense twin
-and masked dense for every kind of layer; dense torch, torch's CSR tensors and our bare kernels for linear ones."""
+and masked dense for every kind of layer; dense torch and our bare kernels for linear ones (torch's CSR: ``csr.py``)."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,13 +10,12 @@ from torch import Tensor, nn
 
 from wirebound import ops
 from wirebound.nn.linear import SparseLinear
+from wirebound.nn.sparse_layer import wirings
 from wirebound.ops import library
 from wirebound.ops.layout import rows_of, signs_of
 from wirebound.wiring import Wiring
 
-from .contest import Answer, Contender, race
-
-Three = tuple[Tensor, Tensor, Tensor]
+from .contest import Answer, Contender, WrongAnswerError
 
 
 def places(wiring: Wiring, part: int = 0) -> tuple[Tensor, Tensor]:
@@ -41,6 +38,30 @@ def signed(wiring: Wiring, gradient: Tensor) -> Tensor:
 def gradient_of(parameter: Tensor) -> Tensor:
     assert parameter.grad is not None
     return parameter.grad
+
+
+def require_twin(
+    model: nn.Module, twin: nn.Module, loss: Callable[[nn.Module], Tensor], gradients: Callable[[], Sequence[Tensor]],
+    own: Callable[[], Tensor] | None = None, at: Callable[[Sequence[Tensor]], Tensor] | None = None,
+) -> None:  # fmt: skip
+    """Raise unless a sparse network has the loss and the gradients of a dense one with the same weights.
+
+    ``gradients`` are the twin's, one for each matrix. ``own`` and ``at`` say for other sparse networks than ours what their
+    gradient of the weights is, and where it belongs in the twin's.
+    """
+    losses = [loss(network) for network in (model, twin)]
+    torch.autograd.backward(losses)
+    mine, theirs = (value.detach() for value in losses)
+    if own is None or at is None:
+        (wiring,) = wirings(model)
+        found, expected = signed(wiring, gradient_of(wiring.theta)), at_connections(wiring, gradients())
+    else:
+        found, expected = own(), at(gradients())
+    for what, one, other in (("loss", mine, theirs), ("gradient", found, expected)):
+        if not torch.allclose(one, other, rtol=1e-3, atol=1e-4 * float(other.abs().max())):
+            raise WrongAnswerError(f"the {what} differs from that of the dense twin")
+    for network in (model, twin):
+        network.zero_grad()
 
 
 def first_output(found: Any) -> Tensor:
@@ -147,52 +168,6 @@ def dense_kernel(problem: LinearProblem) -> Contender:
         return problem.dense_answer(y.clone(), dx.clone(), dw)
 
     return Contender("dense", run, answer)
-
-
-def csr_ways(problem: LinearProblem) -> dict[str, Contender]:
-    """torch's CSR tensors in several formulations. Wᵀ is a second copy, kept up to date free of charge."""
-    weight, x, dy = problem.layer.dense_weight(), problem.x, problem.dy
-    pattern = torch.zeros_like(weight, dtype=torch.bool)
-    pattern[places(problem.wiring)] = True  # a weight of exactly 0 is a connection too
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # CSR tensors are in beta, torch says
-        w, wt = _csr(weight, pattern), _csr(weight.t().contiguous(), pattern.t().contiguous())
-        zero = _csr(torch.zeros_like(weight), pattern)
-    xt, dyt = x.t().contiguous(), dy.t().contiguous()
-
-    def left(xt: Tensor, dyt: Tensor) -> Three:
-        y, dx = torch.mm(w, xt).t(), torch.mm(wt, dyt).t()
-        return y, dx, torch.sparse.sampled_addmm(zero, dyt, xt.t(), beta=0.0)
-
-    def right() -> Three:
-        y, dx = torch.mm(x, w.t()), torch.mm(dy, w)
-        return y, dx, torch.sparse.sampled_addmm(zero, dy.t(), x, beta=0.0)
-
-    def answer(run: Callable[[], Three]) -> Answer:
-        y, dx, dw = run()
-        return problem.dense_answer(y, dx, dw.to_dense())
-
-    runs: dict[str, Callable[[], Three]] = {
-        "views": lambda: left(x.t(), dy.t()),
-        "copies": lambda: left(x.t().contiguous(), dy.t().contiguous()),
-        "right": right,
-        "transposed": lambda: left(xt, dyt),
-    }
-    return {name: Contender("torch CSR", run, partial(answer, run)) for name, run in runs.items()}
-
-
-def _csr(dense: Tensor, pattern: Tensor) -> Tensor:
-    shape = pattern.to(dense.dtype).to_sparse_csr()
-    return torch.sparse_csr_tensor(shape.crow_indices(), shape.col_indices(), dense[pattern], dense.shape)
-
-
-def csr_kernels(problem: LinearProblem) -> tuple[Contender, Contender, str]:
-    """torch's fastest CSR on row-major inputs; CSR on activations kept transposed for free; the way of the first."""
-    csr = csr_ways(problem)
-    transposed = replace(csr.pop("transposed"), name="CSR transposed")
-    trial = race({name: contender.run for name, contender in csr.items()}, seconds=0.1, rounds=4)
-    fastest = min(trial, key=lambda name: trial[name].best)
-    return csr[fastest], transposed, fastest
 
 
 def kernel(problem: LinearProblem, name: str = "kernel", threads: int | None = None) -> Contender:

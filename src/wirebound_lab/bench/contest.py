@@ -12,15 +12,27 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from . import machine
+
 _SAMPLE_SECONDS = 1e-4  # of one sample at least: the clock itself costs 1e-7
 _ENOUGH = 3  # samples of a contender so slow that it would hold up the race
 Answer = Mapping[str, Tensor]
 Call = Callable[[], object]
-Wanted = Mapping[str, tuple[float, float | None]]  # by ratio: what is wanted, and what the prototype reached
 
 
 class WrongAnswerError(ArithmeticError):
     """A contender computes something else than the others, so its time would mean nothing."""
+
+
+class Wanted(NamedTuple):
+    """What is wanted on each kind of processor that has goals."""
+
+    avx2: float
+    avx512: float
+
+    def on(self, kind: str) -> float | None:
+        """AVX2 kernels on an AVX-512 machine are held to the goals for AVX2, against a faster dense torch."""
+        return self._asdict().get(kind.partition(machine.ON)[0])
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,12 @@ class Settings:
     quick: bool = False  # a first look: the largest workloads omitted
     threads: int = 1
     say: Callable[[str], None] = lambda text: None
+    kind: str = field(default_factory=machine.kind)
+
+    def goal(self, subject: str, wanted: Wanted | None, reached: float, unit: str = "×", at_most: bool = False) -> list["Goal"]:
+        """The goal on this kind of processor, if there is one."""
+        value = None if wanted is None else wanted.on(self.kind)
+        return [] if value is None else [Goal(subject, value, reached, unit, at_most)]
 
 
 @dataclass(frozen=True)
@@ -48,6 +66,7 @@ class Measurement:
     workload: str
     times: dict[str, Timing] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
+    curve: dict[float, float] = field(default_factory=dict)  # dense ÷ ours at each density, in per cent
 
 
 @dataclass(frozen=True)
@@ -58,14 +77,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Goal:
-    """What was wanted and what was reached; ``prototype``: what a sketch reached before the project began."""
+    """What was wanted and what was reached."""
 
     subject: str
     wanted: float
     reached: float
     unit: str = "×"
     at_most: bool = False
-    prototype: float | None = None
 
     @property
     def met(self) -> bool:
@@ -194,7 +212,7 @@ class Contest(Generic[W]):
     """One table of times: its rows are workloads with what is wanted of each ratio."""
 
     title: str
-    rows: Sequence[tuple[W, Wanted]]
+    rows: Sequence[tuple[W, Mapping[str, Wanted]]]
     line_up: Callable[[W], Sequence[Contender]]
     ratios: Sequence[Ratio]
     tolerance: float = 1e-4
@@ -204,18 +222,14 @@ class Contest(Generic[W]):
         how = {"tolerance": self.tolerance, "effort": self.effort}
         return compete(workload.label, self.line_up(workload), settings, self.ratios, **how)
 
-    def goals(self, workload: W, wanted: Wanted, found: Measurement) -> list[Goal]:
-        goals = []
-        for ratio in self.ratios:
-            if ratio.name in wanted:
-                (least, prototype), reached = wanted[ratio.name], found.numbers[ratio.name]
-                goals.append(Goal(ratio.goal.format(workload.label), least, reached, prototype=prototype))
-        return goals
+    def goals(self, workload: W, wanted: Mapping[str, Wanted], found: Measurement, settings: Settings) -> list[Goal]:
+        each = ((ratio.goal.format(workload.label), wanted.get(ratio.name), found.numbers[ratio.name]) for ratio in self.ratios)
+        return [goal for one in each for goal in settings.goal(*one)]
 
     def run(self, settings: Settings, count: int | None = None) -> tuple[Table, list[Goal]]:
         """All workloads, on as many threads as the settings say, or on ``count``."""
         with threads(count or settings.threads):
             found = [self.measure(workload, settings) for workload, _ in self.rows]
         pairs = zip(self.rows, found, strict=True)
-        goals = [goal for (workload, wanted), one in pairs for goal in self.goals(workload, wanted, one)]
+        goals = [goal for (workload, wanted), one in pairs for goal in self.goals(workload, wanted, one, settings)]
         return Table(self.title, found), goals

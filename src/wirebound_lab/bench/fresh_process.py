@@ -6,21 +6,25 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import wirebound
 
 
-def run_fresh(function: Callable[..., dict[str, float]], **arguments: Any) -> dict[str, float]:
+def run_fresh(
+    function: Callable[..., dict[str, float]], environment: Mapping[str, str] = MappingProxyType({}), /, **arguments: Any
+) -> dict[str, float]:
     """What a function of a module returns in a fresh Python with this very wirebound."""
     source = str(Path(wirebound.__file__).resolve().parent.parent)
     path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
     name = f"{function.__module__}:{function.__qualname__}"
     command = [sys.executable, "-m", __name__, name, json.dumps(arguments)]
-    outcome = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    variables = {**os.environ, "PYTHONPATH": path, **environment}
+    outcome = subprocess.run(command, capture_output=True, text=True, env=variables)
     if outcome.returncode:
         raise OSError(f"the process of {name} failed: {' '.join(outcome.stderr.strip().splitlines()[-1:])}")
     found: dict[str, float] = json.loads(outcome.stdout)

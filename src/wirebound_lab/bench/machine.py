@@ -1,4 +1,4 @@
-"""What the numbers were measured on."""
+"""What the numbers were measured on, and the kind of processor that it counts as."""
 
 import os
 import platform
@@ -10,14 +10,43 @@ import torch
 from wirebound.ops import library
 from wirebound.version import __version__
 
+ON = "-on-"
+_KERNELS = {"v4": "avx512", "v3": "avx2", None: "plain-torch"}
+_TORCH = {"AVX512": "avx512", "AVX2": "avx2"}
+
+
+def kind() -> str:
+    """``avx512``, ``avx2``, ``neon`` or ``baseline``: what our kernels and dense torch run on; where these differ, as with
+    ``WIREBOUND_ISA=v3`` on an AVX-512 machine, both: ``avx2-on-avx512``."""
+    isa = library.isa()
+    ours = _KERNELS.get(isa, str(isa))
+    arm = platform.machine().lower() in ("arm64", "aarch64")
+    dense = _TORCH.get(torch.backends.cpu.get_cpu_capability(), "neon" if arm else "baseline")
+    return ours if ours == dense else f"{ours}{ON}{dense}"
+
 
 def processor() -> str:
-    """The processor's own name where the system tells it."""
+    """The processor's own name where the system tells it, with family and model: clouds call many by one name."""
+    said: dict[str, str] = {}
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+            name, _, value = line.partition(":")
+            said.setdefault(name.strip(), value.strip())
+    if "model name" not in said:
+        return platform.processor() or platform.machine()
+    numbers = [f"{word} {said[key]}" for word, key in (("family", "cpu family"), ("model", "model")) if key in said]
+    return f"{said['model name']} ({', '.join(numbers)})" if numbers else said["model name"]
+
+
+def caches() -> str | None:
+    """Sizes of the first core's caches for data, where the system tells them."""
+    found = []
+    with suppress(OSError):
+        for place in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+            kind, level, size = ((place / name).read_text(encoding="ascii").strip() for name in ("type", "level", "size"))
+            if kind != "Instruction":
+                found.append(f"L{level} {size}")
+    return ", ".join(found) or None
 
 
 def cores() -> int:
@@ -43,7 +72,9 @@ def describe() -> dict[str, object]:
         "goals may be met or missed by chance. Measure again on a quiet machine."
     )
     return {
+        "kind": kind(),
         "processor": processor(),
+        "caches": caches(),
         "cores": cores(),
         "system": f"{platform.system()} {platform.machine()}",
         "load_before": before,

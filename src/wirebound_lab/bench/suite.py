@@ -1,11 +1,11 @@
-"""Runs the sections and writes what they found: ``bench.json``, ``bench.md`` and ``bench.svg``."""
+"""The sections, and what they found as files: ``bench.json``, ``bench.md`` and ``bench.svg`` for each kind of processor."""
 
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from . import layers, linear, scale, step, update
+from . import density, kinds, layers, linear, networks, scale, step, update, without_compiler
 from .contest import Section, Settings
 from .text import draw, markdown
 
@@ -13,11 +13,16 @@ SECTIONS: dict[str, Callable[[Settings], Section]] = {
     "linear": linear.measure,
     "conv": layers.measure_convolutions,
     "lstm": layers.measure_recurrent,
+    "density": density.measure,
+    "mnist": step.measure,
+    "cifar": networks.measure_cifar,
+    "speech": networks.measure_speech,
+    "transformer": networks.measure_transformer,
     "update": update.measure,
     "rewire": update.measure_rewiring,
-    "step": step.measure,
     "threads": linear.measure_threads,
     "scale": scale.measure,
+    "without-compiler": without_compiler.measure,
     "limits": linear.measure_limits,
 }
 
@@ -36,8 +41,9 @@ def choose(only: str | None) -> list[str]:
 
 
 def write(folder: Path, sections: Sequence[Section], settings: Settings, about: dict[str, object]) -> list[Path]:
-    """The files of a run of the benchmark; times are in seconds."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """The files of a run, in the folder of its kind of processor, and what all kinds there reached; times are in seconds."""
+    place = folder / settings.kind
+    place.mkdir(parents=True, exist_ok=True)
     record = {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "machine": about,
@@ -47,7 +53,7 @@ def write(folder: Path, sections: Sequence[Section], settings: Settings, about: 
     }
     found = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
     texts = {"bench.json": found, "bench.md": markdown(sections, about), "bench.svg": draw(sections)}
-    written = {folder / name: text for name, text in texts.items() if text is not None}
+    written = {place / name: text for name, text in texts.items() if text is not None}
     for path, text in written.items():
         path.write_text(text, encoding="utf-8")
-    return list(written)
+    return [*written, *kinds.write(folder)]

@@ -17,14 +17,14 @@ _STYLE = """
 .bar { fill: #2f6f9f; } .missed { fill: #c07a1a; }
 .wanted { stroke: #1f2328; stroke-width: 2.5; }
 .one { stroke: #59636e; stroke-dasharray: 4 4; }
-.curve { fill: none; stroke: #2f6f9f; stroke-width: 2.5; } .dot { fill: #2f6f9f; }
+.curve { fill: none; stroke-width: 2.5; }
+.c0 { stroke: #2f6f9f; } .c1 { stroke: #7fb0d6; } .c2 { stroke: #c07a1a; } .c3 { stroke: #4f8f4f; }
 @media (prefers-color-scheme: dark) {
   .bar { fill: #5fa3d6; } .missed { fill: #e0a34a; } .wanted { stroke: #ffffff; }
-  .one { stroke: #9aa5b1; } .curve { stroke: #5fa3d6; } .dot { fill: #5fa3d6; }
+  .one { stroke: #9aa5b1; }
 }
 """
-SWEPT = "density"  # a number that the name of the workload already says
-GOAL_HEAD = ["goal", "wanted", "prototype", "reached", "met"]
+GOAL_HEAD = ["goal", "wanted", "reached", "met"]
 
 
 def seconds(value: float) -> str:
@@ -43,18 +43,17 @@ def digits(value: float) -> str:
     return f"{value:.{places}f}" if abs(value) >= 0.1 else f"{value:.2g}"
 
 
-def amount(value: float | None, unit: str) -> str:
-    if value is None:
-        return ""
+def amount(value: float, unit: str) -> str:
     return f"{digits(value)}×" if unit == "×" else f"{digits(value)} {unit}"
 
 
 def rows(table: Table) -> list[list[str]]:
-    """A head with the workloads, then a row for each contender and for each number."""
+    """A head with the workloads, then a row for each contender, each density and each number."""
     found = table.measurements
     times = [{name: seconds(timing.best) for name, timing in m.times.items()} for m in found]
-    numbers = [{name: digits(value) for name, value in m.numbers.items() if name != SWEPT} for m in found]
-    return [["", *(m.workload for m in found)], *_lines(times), *_lines(numbers)]
+    curves = [{f"dense ÷ ours at {density:g} %": digits(ratio) for density, ratio in m.curve.items()} for m in found]
+    numbers = [{name: digits(value) for name, value in m.numbers.items()} for m in found]
+    return [["", *(m.workload for m in found)], *_lines(times), *_lines(curves), *_lines(numbers)]
 
 
 def _lines(columns: Sequence[Mapping[str, str]]) -> list[list[str]]:
@@ -63,22 +62,23 @@ def _lines(columns: Sequence[Mapping[str, str]]) -> list[list[str]]:
 
 
 def goal_row(goal: Goal) -> list[str]:
-    """Subject, wanted, prototype, reached, yes or no."""
-    wanted, prototype, reached = (amount(value, goal.unit) for value in (goal.wanted, goal.prototype, goal.reached))
-    return [goal.subject, f"{'≤' if goal.at_most else '≥'} {wanted}", prototype, reached, "yes" if goal.met else "no"]
+    """Subject, wanted, reached, yes or no."""
+    wanted, reached = (amount(value, goal.unit) for value in (goal.wanted, goal.reached))
+    return [goal.subject, f"{'≤' if goal.at_most else '≥'} {wanted}", reached, "yes" if goal.met else "no"]
 
 
 def markdown(sections: Sequence[Section], about: dict[str, object]) -> str:
-    facts = [f"{name} {value}" for name, value in about.items() if value is not None and name != "warning"]
-    parts = ["# Benchmark", ", ".join(facts) + "."]
+    kind = about["kind"]
+    facts = [f"{name} {value}" for name, value in about.items() if value is not None and name not in ("kind", "warning")]
+    parts = [f"# Benchmark, {kind}", ", ".join(facts) + "."]
     parts.append("Times are the best of many samples taken in turns; ratios are of these.")
     if about.get("warning"):
         parts.append(f"**{about['warning']}**")
     goals = [goal_row(goal) for section in sections for goal in section.goals]
     if goals:
-        parts += ["## Goals", markdown_table(GOAL_HEAD, goals, range(1, 5))]
+        parts += [f"## Goals ({kind})", markdown_table(GOAL_HEAD, goals, range(1, 4))]
     for section in sections:
-        parts.append(f"## {section.title}")
+        parts.append(f"## {section.title} ({kind})")  # several kinds may be on one page
         for table in section.tables:
             head, *body = rows(table)
             parts += [f"### {table.title}", markdown_table(head, body, range(1, len(head)))]
@@ -125,15 +125,15 @@ def show_goals(console: Console, goals: Sequence[Goal]) -> None:
 def draw(sections: Sequence[Section]) -> str | None:
     """The picture as a file's text, or None where nothing was measured that it shows."""
     goals = [g for section in sections for g in section.goals if g.unit == "×" and not g.at_most]
-    found = [m.numbers for section in sections for table in section.tables for m in table.measurements]
-    curve = [(numbers["density"], numbers["dense ÷ kernel"]) for numbers in found if "density" in numbers]
+    found = [m for section in sections for table in section.tables for m in table.measurements]
+    curves = {m.workload: m.curve for m in found if m.curve}
     parts: list[Html] = []
     height = 0
     if goals:
         parts += _bars(goals)
         height = _TOP + _ROW * len(goals) + 36
-    if curve:
-        parts += _curve(curve, height)
+    if curves:
+        parts += _curves(curves, height)
         height += _CURVE_HEIGHT + 70
     title = "wirebound bench: what was reached beside the goals"
     return picture(title, parts, WIDTH, height, _STYLE) if parts else None
@@ -162,21 +162,20 @@ def _bars(goals: Sequence[Goal]) -> list[Html]:
     return parts
 
 
-def _curve(points: Sequence[tuple[float, float]], top: int) -> list[Html]:
+def _curves(curves: Mapping[str, Mapping[float, float]], top: int) -> list[Html]:
     left, head, foot = 60, top + 56, top + 26 + _CURVE_HEIGHT
-    across = log_axis([density for density, _ in points], left, RIGHT)
-    up = log_axis([1.0, *(ratio for _, ratio in points)], foot, head)
-    places = [(across.at(density), up.at(ratio)) for density, ratio in points]
+    across = log_axis([density for curve in curves.values() for density in curve], left, RIGHT)
+    up = log_axis([1.0, *(ratio for curve in curves.values() for ratio in curve.values())], foot, head)
     parts = [
         text(12, top + 24, "Dense ÷ ours at rising density", "title", None),
-        text(12, top + 42, "1024→1024, batch 32, one layer's work; below the broken line dense is faster", anchor=None),
+        text(12, top + 42, "one layer's work; below the broken line dense is faster", anchor=None),
         *rungs(up, left, RIGHT, lambda value: f"{value:g}×"),
         tag("line", x1=left, x2=RIGHT, y1=up.at(1), y2=up.at(1), class_="one"),
-        *(text(across.place(value), foot + 18, f"{100 * value:g} %") for value in across.ticks),
-        tag("path", d="M" + "L".join(f"{x} {y}" for x, y in places), class_="curve"),
+        *(text(across.place(value), foot + 18, f"{value:g} %") for value in across.ticks),
     ]
-    for (x, y), (_, ratio) in zip(places, points, strict=True):
-        # A centred label of the first point would run into the axis.
-        anchor = "start" if x < left + 20 else "middle"
-        parts += [tag("circle", cx=x, cy=y, r=3.5, class_="dot"), text(x, y - 9, amount(ratio, "×"), anchor=anchor)]
+    for number, (name, curve) in enumerate(curves.items()):
+        line, y = f"curve c{number % 4}", head + 16 * number
+        path = "L".join(f"{across.at(density)} {up.at(ratio)}" for density, ratio in curve.items())
+        parts += [tag("path", d=f"M{path}", class_=line), tag("path", d=f"M{LEFT + 110} {y}h24", class_=line)]
+        parts.append(text(LEFT + 142, y + 4, name, anchor=None))
     return parts

@@ -16,7 +16,7 @@ from wirebound.wiring import Wiring, copies
 
 from . import contenders as ways
 from .contenders import LinearProblem, LinearWorkload
-from .contest import Call, Contender, Goal, Measurement, Section, Settings, Table, WrongAnswerError, compete, threads
+from .contest import Call, Contender, Measurement, Section, Settings, Table, Wanted, WrongAnswerError, compete, threads
 
 SIZES = (100_000, 1_000_000)
 DEAD_SHARE = 1000  # one in so many θ is below 0 and is found dead in every call, or is replaced by rewiring
@@ -24,7 +24,7 @@ _LR = 1e-7  # so small that thousands of repeated calls leave θ where it is
 _SHRINK, _NOISE = 1e-10, 1e-9
 OURS = "ours, Adam + ℓ1 + noise + death"
 BATCH = 32
-MOST = 10.0  # per cent, the goal of rewiring
+MOST = Wanted(10, 10)  # per cent
 SHARE_OF_PASS = "rewiring, % of forward + backward"
 # (side of a square layer, K); the goal is judged on each, since no single layer stands for a K.
 LAYERS = ((1024, 100_000), (10_000, 100_000), (10_000, 1_000_000), (4096, 1_000_000), (100_000, 1_000_000))
@@ -221,7 +221,8 @@ def measure_rewiring(settings: Settings) -> Section:
     with threads(settings.threads):
         found = [measure_rewire(*layer, settings) for layer in (LAYERS[:1] if settings.quick else LAYERS)]
     subject = f"rewiring 1 in {DEAD_SHARE:,} incl. Adam state, {{}}: of forward + backward"
-    goals = [Goal(subject.format(m.workload), MOST, m.numbers[SHARE_OF_PASS], "%", at_most=True) for m in found]
+    judged = [(subject.format(m.workload), MOST, m.numbers[SHARE_OF_PASS], "%", True) for m in found]
+    goals = [goal for one in judged for goal in settings.goal(*one)]
     notes = [
         f"1 in {DEAD_SHARE:,} connections dies and is reborn elsewhere; θ, two moments and the age move along. "
         "Rewiring and forward + backward are bare kernels, and the goal is judged on these; through Python is rewiring "

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, metavar="S", help=text)
     parser.add_argument("--only", metavar="NAMES", help=f"sections to measure, of {','.join(suite.SECTIONS)} (default: all)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of all contenders (default: 1)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for bench.json, bench.md and bench.svg")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for bench.json, bench.md and bench.svg, in one of its own for each kind of processor")
 
 
 def run(options: argparse.Namespace) -> int:
