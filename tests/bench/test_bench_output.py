@@ -69,6 +69,15 @@ def test_a_busy_machine_is_said_to_be_busy(monkeypatch, load, warned):
     assert ("Other work was running" in text.markdown([example()], about)) == warned
 
 
+def test_work_that_began_during_the_run_is_said_too(monkeypatch):
+    monkeypatch.setattr(machine, "load", lambda: 0.1)
+    about = machine.describe()
+    for load, warned in ((2.2, False), (3.5, True)):
+        monkeypatch.setattr(machine, "load", lambda load=load: load)
+        assert (machine.describe_after(about, 2)["warning"] is not None) == warned
+    assert machine.describe_after({**about, "warning": "before"}, 2)["warning"] == "before"
+
+
 def test_picture_is_complete_without_anything_from_outside():
     picture = draw([example()])
     assert picture is not None

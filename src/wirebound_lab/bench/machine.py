@@ -67,10 +67,6 @@ def load() -> float | None:
 def describe() -> dict[str, object]:
     """Machine, versions and kernels, for the record; a warning where other work was running as we began."""
     before = load()
-    warning = (
-        f"Other work was running (load {before or 0:.1f} on {cores()} cores): contenders are disturbed unequally, and "
-        "goals may be met or missed by chance. Measure again on a quiet machine."
-    )
     return {
         "kind": kind(),
         "processor": processor(),
@@ -78,10 +74,27 @@ def describe() -> dict[str, object]:
         "cores": cores(),
         "system": f"{platform.system()} {platform.machine()}",
         "load_before": before,
-        "warning": warning if before is not None and before >= 0.5 else None,
+        "warning": _busy(before, 0),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "wirebound": __version__,
         "kernels": library.isa() or f"pure torch: {library.reason()}",
     }
+
+
+def describe_after(about: dict[str, object], threads: int) -> dict[str, object]:
+    """The same after a run on so many threads, with a warning also where other work began in the meantime."""
+    after = load()
+    return {**about, "load_after": after, "warning": about["warning"] or _busy(after, threads)}
+
+
+def _busy(found: float | None, own: int) -> str | None:
+    """A warning where more than ``own`` processes wanted a core. The slower contender, usually dense torch, suffers more:
+    it never finds as long a quiet moment as it needs, so ratios come out too good."""
+    if found is None or found < own + 0.5:
+        return None
+    return (
+        f"Other work was running (load {found:.1f} on {cores()} cores, {own} our own): slow contenders are disturbed more than "
+        "quick ones, and goals may be met or missed by chance. Measure again on a quiet machine."
+    )

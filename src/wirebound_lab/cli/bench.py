@@ -46,6 +46,9 @@ def run(options: argparse.Namespace) -> int:
             sections.append(suite.SECTIONS[name](settings))
             show(console, sections[-1])
     show_goals(console, [goal for section in sections for goal in section.goals])
+    about = machine.describe_after(about, max(2, options.threads))  # some sections use two threads
+    if about["warning"]:
+        console.print(about["warning"], highlight=False, markup=False)
     if options.out is not None:
         for path in suite.write(options.out, sections, settings, about):
             console.print(f"written: {path}", highlight=False, markup=False, soft_wrap=True)
