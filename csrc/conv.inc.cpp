@@ -1,4 +1,4 @@
-// Sparse convolution and its gradients: direct, on panels of up to eight images.
+// Sparse convolution and its gradients: direct, on panels of up to a vector of images.
 //
 // A panel holds its images innermost, [channel][row][column][image], padding included. One connection then is
 //     y[out channel][row][all columns and images] += weight * x[in channel][row + a][the same, b columns on]
@@ -15,7 +15,7 @@ namespace wb::WB_ISA {
 template <class T>
 static int entry_conv_forward(const wb_conv* conv, const T* x, T* y, int64_t connections, const int64_t* colptr,
                                 const int32_t* packed_rows, const T* theta, int bound, const T* bias, int threads) {
-    const ConvShape shape(*conv);
+    const ConvShape shape(*conv, sizeof(T));
     const Layer<T> layer{shape.columns(), shape.out_channels, colptr, packed_rows, theta};
     if (const int fault = layer_fault(layer, connections, bound)) return fault;
     conv_forward(conv, x, y, colptr, packed_rows, theta, bias, threads);
@@ -25,7 +25,7 @@ static int entry_conv_forward(const wb_conv* conv, const T* x, T* y, int64_t con
 template <class T>
 static int entry_conv_backward(const wb_conv* conv, const T* x, const T* dy, T* dx, T* dtheta, int64_t connections,
                                  const int64_t* colptr, const int32_t* packed_rows, const T* theta, int threads) {
-    const ConvShape shape(*conv);
+    const ConvShape shape(*conv, sizeof(T));
     const Layer<T> layer{shape.columns(), shape.out_channels, colptr, packed_rows, theta};
     if (const int fault = layer_fault(layer, connections, 0)) return fault;
     conv_backward(conv, x, dy, dx, dtheta, colptr, packed_rows, theta, threads);

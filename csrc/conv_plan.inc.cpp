@@ -4,7 +4,7 @@
 // sort is a counting sort, O(K + cells), made anew in every call: the work it serves is hundreds of times larger.
 #pragma once
 
-#include "conv_shape.inc.cpp"
+#include "conv_tiling.inc.cpp"
 
 namespace wb::WB_ISA {
 
@@ -29,11 +29,6 @@ struct ConvPlan {
         return group_rows == rows ? 0 : row / group_rows * group_stride;
     }
 };
-
-// Bytes of a panel's part that one pass over a chunk reads: they should stay in a first cache of 32 KB.
-constexpr int64_t kChunkBytes = 20 << 10;
-// Connections that a cell should have on average, so that loading and storing its sums does not weigh.
-constexpr int64_t kCellConnections = 8;
 
 // Input channels of a chunk; `slab` bytes of each are read, and it takes `span` numbers of the panel.
 static int64_t chunk_channels(int64_t channels, int64_t slab, int64_t span, int64_t rows, int64_t connections) {
@@ -85,7 +80,7 @@ struct Inward {  // from dy to dx
     const ConvShape& shape;
     const ConvPanel& panel;
     const ConvPlan<T>& plan;
-    int64_t top, left;  // as in pack_output
+    int64_t top, left;  // as in map_output
     std::vector<std::pair<int64_t, int64_t>> starts;  // of each row: what its number adds to cells and offsets
 
     Inward(const ConvShape& shape_, const ConvPanel& panel_, const ConvPlan<T>& plan_, int64_t top_, int64_t left_)

@@ -6,10 +6,11 @@
 
 namespace wb::WB_ISA {
 
-// Adds to the tiles at `to`, `to_stride` numbers a channel, lines `line` numbers apart.
+// Adds to the tiles at `to`, `to_stride` numbers a channel, lines `line` numbers apart. The first chunk sets them, to the
+// bias and what it adds.
 template <class T, int R, int V>
 static void gather_tile(const ConvPlan<T>& plan, const T* from, int64_t row_stride, int64_t chunk, int64_t first,
-                        int64_t end, T* to, int64_t to_stride, int64_t line) {
+                        int64_t end, const T* bias, T* to, int64_t to_stride, int64_t line) {
     constexpr int lanes = kVectorBytes / sizeof(T);
     using Vector = Vec<T>;
     const ConvEntry<T>* const entries = plan.entries;
@@ -17,11 +18,17 @@ static void gather_tile(const ConvPlan<T>& plan, const T* from, int64_t row_stri
     for (int64_t row = first; row < end; ++row, to += to_stride) {
         int64_t k = cells[row];
         const int64_t stop = cells[row + 1];
-        if (k == stop) continue;
+        if (k == stop && chunk > 0) continue;
         const T* const base = from + plan.group_base(row);
         Vector sums[R][V];
-        for (int r = 0; r < R; ++r)
-            for (int v = 0; v < V; ++v) sums[r][v] = load<T>(to + r * line + v * lanes);
+        if (chunk == 0) {
+            const Vector start = splat<T>(bias == nullptr ? T(0) : bias[row]);
+            for (int r = 0; r < R; ++r)
+                for (int v = 0; v < V; ++v) sums[r][v] = start;
+        } else {
+            for (int r = 0; r < R; ++r)
+                for (int v = 0; v < V; ++v) sums[r][v] = load<T>(to + r * line + v * lanes);
+        }
         for (; k < stop; ++k) {
             const T* x = base + entries[k].offset;
             const Vector weight = splat<T>(entries[k].weight);
@@ -89,45 +96,29 @@ using GatherTile = decltype(&gather_tile<T, 1, 1>);
 template <class T>
 using ProductTile = decltype(&product_tile<T, 1, 1>);
 
-// The function for the tiles of a tiling: pick(R, V) with both as constants, for the sizes of tile_rows.
-template <class Pick>
-WB_INLINE auto pick_tile(const Tiling& tiling, Pick&& pick) {
-    const auto with = [&](auto V, auto... R) {
-        decltype(pick(V, V)) found = nullptr;
-        ((tiling.R == decltype(R)::value ? void(found = pick(R, V)) : void()), ...);
-        return found;
-    };
-#define WB_N(n) std::integral_constant<int, n>{}
-    switch (tiling.V) {
-        case 1: return with(WB_N(1), WB_N(12), WB_N(6), WB_N(3), WB_N(1));
-        case 2: return with(WB_N(2), WB_N(6), WB_N(3), WB_N(2), WB_N(1));
-        case 3: return with(WB_N(3), WB_N(4), WB_N(2), WB_N(1));
-        case 4: return with(WB_N(4), WB_N(3), WB_N(2), WB_N(1));
-        case 5: return with(WB_N(5), WB_N(2), WB_N(1));
-        case 6: return with(WB_N(6), WB_N(2), WB_N(1));
-        case 7: return with(WB_N(7), WB_N(1));
-        case 8: return with(WB_N(8), WB_N(1));
-        case 9: return with(WB_N(9), WB_N(1));
-        case 10: return with(WB_N(10), WB_N(1));
-        case 11: return with(WB_N(11), WB_N(1));
-        default: return with(WB_N(12), WB_N(1));
+// The function for the tiles of a tiling.
+template <class T, int R, int V>
+WB_INLINE void pick_tile(const Tiling& tiling, GatherTile<T>& gather, ProductTile<T>& product) {
+    if constexpr (has_tile(R, V)) {
+        if (tiling.R != R || tiling.V != V) return;
+        gather = gather_tile<T, R, V>;
+        product = product_tile<T, R, V>;
+    } else {
+        (void)tiling, (void)gather, (void)product;
     }
-#undef WB_N
 }
+template <class T>
+struct TileFunctions {
+    GatherTile<T> gather = nullptr;
+    ProductTile<T> product = nullptr;
 
-template <class T>
-static GatherTile<T> pick_gather(const Tiling& tiling) {
-    return pick_tile(tiling, [](auto R, auto V) -> GatherTile<T> {
-        if constexpr (decltype(R)::value * decltype(V)::value > kTileVectors) return nullptr;
-        else return gather_tile<T, decltype(R)::value, decltype(V)::value>;
-    });
-}
-template <class T>
-static ProductTile<T> pick_product(const Tiling& tiling) {
-    return pick_tile(tiling, [](auto R, auto V) -> ProductTile<T> {
-        if constexpr (decltype(R)::value * decltype(V)::value > kTileVectors) return nullptr;
-        else return product_tile<T, decltype(R)::value, decltype(V)::value>;
-    });
-}
+    explicit TileFunctions(const Tiling& tiling) { pick(tiling, std::make_integer_sequence<int, kTileSide * kTileSide>{}); }
+
+private:
+    template <int... I>
+    void pick(const Tiling& tiling, std::integer_sequence<int, I...>) {
+        (pick_tile<T, I / kTileSide + 1, I % kTileSide + 1>(tiling, gather, product), ...);
+    }
+};
 
 }  // namespace wb::WB_ISA

@@ -187,6 +187,9 @@ int main() {
     run({33, 5, 4, 1, {8, 8}, {8, 8}, {5, 5}, {1, 1}, {2, 2}, {1, 1}}, 0.3);
     run({1, 3, 4, 1, {20, 40}, {10, 20}, {3, 3}, {2, 2}, {1, 1}, {1, 1}}, 0.5);
     run({2, 70, 9, 1, {5, 5}, {3, 3}, {3, 3}, {1, 1}, {0, 0}, {1, 1}}, 0.2);  // several chunks of channels
+    run({40, 3, 5, 1, {7, 9}, {7, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}, 0.5);  // a last panel that is half empty
+    run({16, 2, 60, 1, {33, 35}, {33, 35}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}, 0.2);  // several blocks of lines
+    run({16, 60, 2, 1, {33, 35}, {17, 18}, {3, 3}, {2, 2}, {1, 1}, {1, 1}}, 0.2);
     std::printf("conv (%s): %d shapes, %d failures\n", wb_isa(), cases, failures);
     return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
