@@ -1,5 +1,8 @@
 // The kernels of layers without a state, compiled once per instruction set (isa.h).
 #include "conv.inc.cpp"
+#include "image_norm_pool.inc.cpp"
+#include "image_pieces.inc.cpp"
+#include "image_stem.inc.cpp"
 #include "linear.inc.cpp"
 
 namespace wb::WB_ISA {

@@ -40,6 +40,36 @@ typedef struct wb_conv {
     int64_t dilation[2];
 } wb_conv;
 
+// ---- images --------------------------------------------------------------------------------------------------------
+// Pairs are height, width.
+
+// Pooling (the largest of each window) and local response normalisation over channels, in either order.
+typedef struct wb_pool_norm {
+    int64_t batch, channels;
+    int64_t size[2];    // of the image before pooling
+    int64_t pooled[2];  // and after; every window begins within the image
+    int64_t window;     // its side, up to 15
+    int64_t step;       // from one window to the next
+    int64_t radius;     // channels on either side that count
+    double alpha, beta, bias;
+} wb_pool_norm;
+
+// A dense convolution with stride 1, pooling of positive parts, normalisation.
+typedef struct wb_stem {
+    wb_pool_norm after;  // the size before pooling is that of the convolution's output
+    int64_t in_channels;
+    int64_t in_size[2];
+    int64_t kernel[2];
+    int64_t before[2];   // zeros before the input; the sizes say how many follow
+} wb_stem;
+
+// Pieces of images of bytes.
+typedef struct wb_pieces {
+    int64_t count, channels;
+    int64_t size[2];   // of an image
+    int64_t piece[2];  // of a piece
+} wb_pieces;
+
 // ---- random -------------------------------------------------------------------------------------------------------
 
 // What a random number is drawn for, in the low byte of its stream's number: those of ops/philox.py that kernels use.

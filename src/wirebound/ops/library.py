@@ -25,6 +25,11 @@ _TABLE = """
     wb_linear_backward_*    i  p l p l p l p l l l l p p p i
     wb_conv_forward_*       i  p p p l p p p i p i
     wb_conv_backward_*      i  p p p p p l p p p i
+    wb_stem_forward_*       i  p p p p p p p i
+    wb_stem_backward_*      i  p p p p p p p i
+    wb_norm_pool_forward_*  i  p p p p i
+    wb_norm_pool_backward_* i  p p p p p i
+    wb_cut_pieces           i  p p p p p p p p i
     wb_words                -  U u U l p
     wb_normals              -  U u U l l p
     wb_signs                -  U u p l p

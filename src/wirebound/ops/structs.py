@@ -51,6 +51,11 @@ StackLayer = _struct(
 Conv = _struct(
     "Conv", "int64: batch in_channels out_channels groups", "pair: in_size out_size kernel stride before dilation"
 )
+PoolNorm = _struct(
+    "PoolNorm", "int64: batch channels", "pair: size pooled", "int64: window step radius", "double: alpha beta bias"
+)
+Stem = _struct("Stem", "PoolNorm: after", "int64: in_channels", "pair: in_size kernel before")
+Pieces = _struct("Pieces", "int64: count channels", "pair: size piece")
 Recurrent = _struct(
     "Recurrent", "int32: kind reverse", "int64: steps batch n_in n_hidden", "pointer: lengths",
     "int64: connections_ih connections_hh", "int32: bound",

@@ -11,6 +11,7 @@ from torch._C import _len_torch_dispatch_stack as watchers
 from torch.utils.flop_counter import register_flop_formula
 
 from wirebound.ops.backend import Backend
+from wirebound.ops.image_shapes import StemShape
 from wirebound.ops.layer_shapes import ConvWindow, Recurrence
 
 __all__ = ["Counted", "watchers"]
@@ -29,6 +30,11 @@ def _conv(x: Tensor, theta: Tensor, window: ConvWindow, passes: int) -> tuple[Te
     return x, x.shape[0] * window.out_size(x.shape[2], 0) * window.out_size(x.shape[3], 1) * theta.numel() * passes
 
 
+def _stem(x: Tensor, shape: StemShape) -> tuple[Tensor, int]:
+    outputs = x.shape[0] * shape.out_size(x.shape[2]) * shape.out_size(x.shape[3])
+    return x, outputs * shape.out_channels * shape.in_channels * shape.kernel**2
+
+
 def _recurrent(cell: Recurrence, x: Tensor, passes_ih: int, passes_hh: int) -> tuple[Tensor, int]:
     samples = x.shape[0] * x.shape[1] if cell.lengths is None else int(cell.lengths.sum())
     return x, samples * (passes_ih * cell.theta_ih.numel() + passes_hh * cell.theta_hh.numel())
@@ -40,6 +46,8 @@ _WORK: dict[str, Callable[..., tuple[Tensor, int]]] = {
     "linear_backward": lambda x, dy, theta, index, *need: (x, x.shape[0] * theta.numel() * sum(need)),
     "conv2d_forward": lambda x, theta, index, window, bias: _conv(x, theta, window, 1),
     "conv2d_backward": lambda x, dy, theta, index, window, *need: _conv(x, theta, window, sum(need)),
+    "stem_forward": lambda x, weight, bias, shape: _stem(x, shape),
+    "stem_backward": lambda x, kept, dy, shape: _stem(x, shape),
     "recurrent_forward": lambda cell, x, *rest: _recurrent(cell, x, 1, 1),
     "recurrent_backward": lambda cell, x, *rest: _recurrent(cell, x, 1 + rest[-2], 2),
 }

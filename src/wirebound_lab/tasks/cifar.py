@@ -22,8 +22,11 @@ from wirebound.engine.modules import Batch, data_order
 from wirebound.methods import METHODS, Setting
 from wirebound.methods.average import WeightAverage
 from wirebound.methods.declaration import AUTO
+from wirebound.nn.image_blocks import NormPool, Stem
 from wirebound.nn.sparse_layer import sparse_layers
 from wirebound.nn.sparsify import sparsify
+from wirebound.ops import backend_on
+from wirebound.ops.image_shapes import PoolNorm
 from wirebound_lab.data import Dataset, load, split_validation
 from wirebound_lab.run.config import RunConfig
 from wirebound_lab.run.models import build_method, build_optimizer
@@ -43,68 +46,24 @@ DEVIATIONS = {"conv1": 0.05 * _CUT, "conv2": 0.05 * _CUT, "fc1": 0.04 * _CUT, "f
 BIASES = {"conv1": 0.0, "conv2": 0.1, "fc1": 0.1, "fc2": 0.1, "out": 0.0}
 DECAY = 0.004  # ℓ2 of the two hidden fully connected layers
 DECAYED = ("fc1", "fc2")
-
-
-class _LocalResponse(torch.autograd.Function):
-    """x · d^−β with d = 1 + α Σ x² over neighbouring channels; x [N, channels], the sum as a product with a band."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, band: Tensor, alpha: float) -> Tensor:
-        d = (x * x).mm(band).mul_(alpha).add_(1)
-        root = d.rsqrt()
-        scale = root * root.sqrt()  # d^−3/4
-        ctx.save_for_backward(x, band, d, scale)
-        ctx.alpha = alpha
-        return x * scale
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        x, band, d, scale = ctx.saved_tensors
-        (grad,) = grads
-        own = grad * scale
-        shared = (own * x).div_(d).mm(band)
-        return own.addcmul_(x, shared, value=-2 * 0.75 * ctx.alpha), None, None
-
-
-class LocalResponse(nn.Module):
-    """Local response normalisation over channels (bias 1, β 0.75) of x [B, channels, H, W], faster than torch's on a CPU."""
-
-    band: Tensor
-
-    def __init__(self, channels: int, radius: int = 4, alpha: float = 0.001 / 9) -> None:
-        super().__init__()
-        steps = torch.arange(channels, device="cpu")  # also in a model that is made on meta
-        self.alpha = alpha
-        self.register_buffer("band", ((steps[:, None] - steps).abs() <= radius).float(), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        last = x.permute(0, 2, 3, 1)
-        flat = last.reshape(-1, x.shape[1])
-        result: Tensor = _LocalResponse.apply(flat, self.band, self.alpha)
-        return result.view(last.shape).permute(0, 3, 1, 2)
+# Pooling 3×3/2 with the borders of TensorFlow's "same", and the tutorial's local response normalisation.
+AFTER = PoolNorm(window=3, step=2, radius=4, alpha=0.001 / 9, beta=0.75, bias=1.0)
 
 
 class CifarNet(nn.Module):
-    """Logits [B, 10] from images [B, 3, 24, 24]."""
+    """Logits [B, 10] from images [B, 3, 24, 24]. Dense and within ``ops.use("reference")`` it is plain torch."""
 
     def __init__(self) -> None:
         super().__init__()
-        # A matrix over patches: three channels are too few for torch's convolution to be quick.
-        self.conv1 = nn.Linear(75, 64)
+        self.conv1 = Stem(3, 64, 5, 2, AFTER)  # with pooling and norm
         self.conv2 = nn.Conv2d(64, 64, 5, padding=2)
+        self.norm2 = NormPool(AFTER)
         self.fc1 = nn.Linear(2304, 384)
         self.fc2 = nn.Linear(384, 192)
         self.out = nn.Linear(192, 10)
-        self.norm1, self.norm2 = LocalResponse(64), LocalResponse(64)
-        self.halve = nn.MaxPool2d(3, 2, ceil_mode=True)  # with the borders of TensorFlow's "same"
 
     def forward(self, x: Tensor) -> Tensor:
-        patches = F.pad(x, (2, 2, 2, 2)).unfold(2, 5, 1).unfold(3, 5, 1)
-        x = self.conv1(patches.permute(0, 2, 3, 1, 4, 5).reshape(*x.shape[:1], *x.shape[2:], 75)).permute(0, 3, 1, 2)
-        # The largest of the positive parts is the positive part of the largest, on a quarter of the numbers.
-        x = self.norm1(F.relu(self.halve(x)))
-        x = self.norm2(F.relu(self.conv2(x)))
-        x = self.halve(x).flatten(1)
+        x = self.norm2(self.conv2(self.conv1(x))).flatten(1)
         x = F.relu(self.fc2(F.relu(self.fc1(x))))
         logits: Tensor = self.out(x)
         return logits
@@ -255,34 +214,22 @@ def training_batches(
     for number, chosen in enumerate(data_order(len(data.train_y), seed, epoch)[:count].split(size)):
         top, left = torch.randint(_FULL - SIDE + 1, (2, len(chosen)), generator=generator)
         flipped = torch.rand(len(chosen), generator=generator) < 0.5
-        contrast = torch.empty(len(chosen), 1, 1, 1).uniform_(*_CONTRAST, generator=generator)
+        contrast = torch.empty(len(chosen)).uniform_(*_CONTRAST, generator=generator)
         if number < start:
             continue  # drawn all the same: the next batches have their numbers from the same generator
-        x = _pieces(data.train_x, chosen, top, left, flipped)
-        mean = x.mean((2, 3), keepdim=True)
-        yield Batch((standardise((x - mean) * contrast + mean),), data.train_y[chosen])
+        x = _pieces(data.train_x, chosen, top, left, flipped, contrast)
+        yield Batch((x,), data.train_y[chosen])
 
 
 def evaluation_batches(data: Dataset, size: int) -> Iterator[Batch]:
     """The middle of each test image."""
     for chosen in torch.arange(len(data.test_y)).split(size):
         middle = torch.full_like(chosen, (_FULL - SIDE) // 2)
-        x = _pieces(data.test_x, chosen, middle, middle, torch.zeros_like(chosen, dtype=torch.bool))
-        yield Batch((standardise(x),), data.test_y[chosen])
+        x = _pieces(data.test_x, chosen, middle, middle, torch.zeros_like(chosen, dtype=torch.bool), None)
+        yield Batch((x,), data.test_y[chosen])
 
 
-def standardise(x: Tensor) -> Tensor:
-    """Each image with mean 0 and deviation 1; the deviation counts as 1/√n at least, for images of one colour."""
-    flat = x.flatten(1)
-    deviation = flat.std(1, correction=0).clamp_(min=flat.shape[1] ** -0.5)
-    return ((flat - flat.mean(1, keepdim=True)) / deviation.unsqueeze(1)).view_as(x)
-
-
-def _pieces(images: Tensor, chosen: Tensor, top: Tensor, left: Tensor, flipped: Tensor) -> Tensor:
-    """24×24 pieces of the chosen images as float32 in [0, 1]."""
-    steps = torch.arange(SIDE)
-    rows = top[:, None] + steps
-    columns = left[:, None] + torch.where(flipped[:, None], SIDE - 1 - steps, steps)
-    channels = torch.arange(3)[None, :, None, None]
-    taken = images[chosen[:, None, None, None], channels, rows[:, None, :, None], columns[:, None, None, :]]
-    return taken.to(torch.float32).div_(255)
+def _pieces(
+    images: Tensor, chosen: Tensor, top: Tensor, left: Tensor, flipped: Tensor, contrast: Tensor | None
+) -> Tensor:
+    return backend_on(images.device).cut_pieces(images, chosen, top, left, flipped, contrast, SIDE)

@@ -11,6 +11,7 @@ from wirebound.ops.faults import raise_fault
 from wirebound.ops.layer_shapes import Stack, StackLayer, StackWiring
 from wirebound.ops.layout import Geometry
 from wirebound.ops.native.calls import KERNELS, PRECISIONS, c_shapes, functions
+from wirebound.ops.native.images import NativeImages
 from wirebound.ops.native.layers import NativeLayers
 from wirebound.ops.native.stack import NativeStack
 from wirebound.ops.native.steps import NativeSteps
@@ -20,7 +21,7 @@ from wirebound.ops.rule import WiringArrays
 _ALL_FINITE = functions("wb_all_finite")
 
 
-class NativeBackend(NativeLayers, NativeSteps, Backend):
+class NativeBackend(NativeLayers, NativeImages, NativeSteps, Backend):
     name = "native"
     has_stack = has_fused_steps = True
 
