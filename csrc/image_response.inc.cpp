@@ -37,39 +37,11 @@ public:
     int64_t scratch_size() const { return (3 * channels_ + 4 * radius_) * kLanes; }
 
     // y of all pixels; y may be x.
-    void forward(const T* x, T* y, int64_t pixels, T* memory) const {
-        for (int64_t at = 0; at < pixels; at += kLanes) {
-            const int64_t count = std::min(kLanes, pixels - at);
-            square(x + at, pixels, count, memory);
-            for (int64_t c = 0; c < channels_; ++c) {
-                const V value = positive(read(x + at + c * pixels, count));
-                write(y + at + c * pixels, count, value * power(size(memory, c)).scale);
-            }
-        }
-    }
+    void forward(const T* x, T* y, int64_t pixels, T* memory) const { of_radius<Forward>(x, nullptr, y, pixels, memory); }
 
     // dx, with the slope of max(0, .) as a factor, from the gradient to y; dx may be dy.
     void backward(const T* x, const T* dy, T* dx, int64_t pixels, T* memory) const {
-        T* own = memory + (channels_ + 2 * radius_) * kLanes;
-        T* shared = own + channels_ * kLanes;
-        clear_ends(shared);
-        const T factor = T(-2) * alpha_ * beta_;
-        for (int64_t at = 0; at < pixels; at += kLanes) {
-            const int64_t count = std::min(kLanes, pixels - at);
-            square(x + at, pixels, count, memory);
-            for (int64_t c = 0; c < channels_; ++c) {
-                const Power p = power(size(memory, c));
-                const V mine = read(dy + at + c * pixels, count) * p.scale;
-                store<T>(own + c * kLanes, mine);
-                const V value = positive(read(x + at + c * pixels, count));
-                store<T>(shared + (c + radius_) * kLanes, mine * value * p.inverse);
-            }
-            for (int64_t c = 0; c < channels_; ++c) {
-                const V value = read(x + at + c * pixels, count);
-                const V slope = load<T>(own + c * kLanes) + factor * value * window(shared, c);
-                write(dx + at + c * pixels, count, value <= T(0) ? V{} : slope);
-            }
-        }
+        of_radius<Backward>(x, dy, dx, pixels, memory);
     }
 
 private:
@@ -80,6 +52,65 @@ private:
     int64_t channels_, radius_;
     T alpha_, beta_, bias_;
     bool usual_;
+
+    // The usual radius is known to the compiler. Works on a copy: stores of vectors might change *this for all it knows.
+    template <template <int> class Pass>
+    void of_radius(const T* x, const T* dy, T* out, int64_t pixels, T* memory) const {
+        const Response self = *this;
+        if (radius_ == 4) Pass<4>::run(self, x, dy, out, pixels, memory);
+        else Pass<-1>::run(self, x, dy, out, pixels, memory);
+    }
+
+    template <int Radius>
+    struct Forward {
+        static WB_INLINE void run(const Response& self, const T* x, const T*, T* y, int64_t pixels, T* memory) {
+            const int64_t channels = self.channels_, radius = Radius < 0 ? self.radius_ : Radius;
+            clear_ends(memory, channels, radius);
+            for (int64_t at = 0; at < pixels; at += kLanes) {
+                const int64_t count = std::min(kLanes, pixels - at);
+                for (int64_t c = 0; c < channels; ++c) {
+                    const V value = positive(read(x + at + c * pixels, count));
+                    store<T>(memory + (c + radius) * kLanes, value * value);
+                }
+                for (int64_t c = 0; c < channels; ++c) {
+                    const V value = positive(read(x + at + c * pixels, count));
+                    const V d = self.bias_ + self.alpha_ * window(memory + c * kLanes, radius);
+                    write(y + at + c * pixels, count, value * self.power(d).scale);
+                }
+            }
+        }
+    };
+
+    template <int Radius>
+    struct Backward {
+        static WB_INLINE void run(const Response& self, const T* x, const T* dy, T* dx, int64_t pixels, T* memory) {
+            const int64_t channels = self.channels_, radius = Radius < 0 ? self.radius_ : Radius;
+            T* own = memory + (channels + 2 * radius) * kLanes;
+            T* shared = own + channels * kLanes;
+            clear_ends(memory, channels, radius);
+            clear_ends(shared, channels, radius);
+            const T factor = T(-2) * self.alpha_ * self.beta_;
+            for (int64_t at = 0; at < pixels; at += kLanes) {
+                const int64_t count = std::min(kLanes, pixels - at);
+                for (int64_t c = 0; c < channels; ++c) {
+                    const V value = positive(read(x + at + c * pixels, count));
+                    store<T>(memory + (c + radius) * kLanes, value * value);
+                }
+                for (int64_t c = 0; c < channels; ++c) {
+                    const Power p = self.power(self.bias_ + self.alpha_ * window(memory + c * kLanes, radius));
+                    const V mine = read(dy + at + c * pixels, count) * p.scale;
+                    store<T>(own + c * kLanes, mine);
+                    const V value = positive(read(x + at + c * pixels, count));
+                    store<T>(shared + (c + radius) * kLanes, mine * value * p.inverse);
+                }
+                for (int64_t c = 0; c < channels; ++c) {
+                    const V value = read(x + at + c * pixels, count);
+                    const V slope = load<T>(own + c * kLanes) + factor * value * window(shared + c * kLanes, radius);
+                    write(dx + at + c * pixels, count, value <= T(0) ? V{} : slope);
+                }
+            }
+        }
+    };
 
     // A NaN stays one.
     static WB_INLINE V positive(V x) { return x < T(0) ? V{} : x; }
@@ -96,27 +127,18 @@ private:
     }
 
     // Zeros for the channels before the first and after the last.
-    void clear_ends(T* rows) const {
-        for (int64_t i = 0; i < radius_ * kLanes; ++i) rows[i] = rows[(channels_ + radius_) * kLanes + i] = T(0);
+    static void clear_ends(T* rows, int64_t channels, int64_t radius) {
+        for (int64_t i = 0; i < radius * kLanes; ++i) rows[i] = rows[(channels + radius) * kLanes + i] = T(0);
     }
-    WB_INLINE void square(const T* x, int64_t stride, int64_t count, T* squares) const {
-        clear_ends(squares);
-        for (int64_t c = 0; c < channels_; ++c) {
-            const V value = positive(read(x + c * stride, count));
-            store<T>(squares + (c + radius_) * kLanes, value * value);
-        }
-    }
-    // The sum of the rows around channel c.
-    WB_INLINE V window(const T* rows, int64_t c) const {
-        const T* row = rows + c * kLanes;
+    // The sum of 2 radius + 1 rows.
+    static WB_INLINE V window(const T* row, int64_t radius) {
         V even = load<T>(row), odd{};
-        for (int64_t i = 1; i < 2 * radius_; i += 2) {
+        for (int64_t i = 1; i < 2 * radius; i += 2) {
             odd += load<T>(row + i * kLanes);
             even += load<T>(row + (i + 1) * kLanes);
         }
         return even + odd;
     }
-    WB_INLINE V size(const T* squares, int64_t c) const { return bias_ + alpha_ * window(squares, c); }
 
     WB_INLINE Power power(V d) const {
         if (usual_) {

@@ -136,10 +136,9 @@ static int entry_stem_forward(const wb_stem* stem, const T* x, const T* weight, 
     return WB_FINE;
 }
 
-// sums[vector] += value * (the image from each place on), over the places of one channel.
+// sums += value * (what the output at each place sees), over some outputs of one channel, for kSums vectors of taps.
 template <class T>
-WB_INLINE void add_stretches(const T* image, const int32_t* offsets, const int32_t* places, const T* values, int64_t count,
-                             T* sums) {
+WB_INLINE void add_seen(const T* image, const int32_t* offsets, const int32_t* at, const T* values, int64_t count, T* sums) {
     constexpr int N = StemLayout<T>::kSums;
     constexpr int64_t lanes = StemLayout<T>::kLanes;
     Vec<T> sum[N];
@@ -150,10 +149,37 @@ WB_INLINE void add_stretches(const T* image, const int32_t* offsets, const int32
     }
     for (int64_t q = 0; q < count; ++q) {
         const Vec<T> value = splat<T>(values[q]);
-        const int64_t at = places[q];
-        for (int i = 0; i < N; ++i) sum[i] += value * load<T>(from[i] + at);
+        const int64_t here = at[q];
+        for (int i = 0; i < N; ++i) sum[i] += value * load<T>(from[i] + here);
     }
     for (int i = 0; i < N; ++i) store<T>(sums + i * lanes, sum[i]);
+}
+
+// Slopes of a channel that are not 0, and where in the image begins what they belong to; returns how many.
+template <class T>
+static int64_t alive_of(const T* slopes, const uint8_t* places, int64_t channels, int64_t count, const int32_t* windows,
+                        const int32_t* offsets, int32_t* at, T* values) {
+    int64_t alive = 0;
+    for (int64_t q = 0; q < count; ++q, places += channels) {
+        Bits<T> bits;
+        std::memcpy(&bits, slopes + q, sizeof bits);
+        at[alive] = windows[q] + offsets[*places];
+        values[alive] = slopes[q];
+        alive += (bits & std::numeric_limits<Bits<T>>::max()) != 0;
+    }
+    return alive;
+}
+
+template <class T>
+static T sum_of(const T* values, int64_t count) {
+    constexpr int64_t lanes = kVectorBytes / sizeof(T);
+    Vec<T> sums{};
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) sums += load<T>(values + i);
+    T sum = T(0);
+    for (; i < count; ++i) sum += values[i];
+    for (int64_t lane = 0; lane < lanes; ++lane) sum += sums[lane];
+    return sum;
 }
 
 // The gradients to weight and bias. Images are summed up in groups that do not depend on the threads.
@@ -164,48 +190,46 @@ static int entry_stem_backward(const wb_stem* stem, const T* x, const T* pooled,
     const wb_pool_norm& after = stem->after;
     const StemLayout<T> layout(*stem);
     const Response<T> response(after);
-    const int64_t channels = after.channels, out_pixels = after.pooled[0] * after.pooled[1];
+    const int64_t channels = after.channels, width = after.pooled[1], out_pixels = after.pooled[0] * width;
     const int64_t groups = (after.batch + group - 1) / group, stride = layout.vectors * lanes, sums = channels * (stride + 1);
-    const int64_t most = layout.image + channels * out_pixels + response.scratch_size() + 2 * lanes;
-    T* all = static_cast<T*>(scratch(Scratch::columns, static_cast<size_t>(groups * sums) * sizeof(T)));
+    const int64_t planes = round_up(channels * out_pixels, lanes), working = round_up(response.scratch_size(), lanes);
+    const int64_t most = layout.image + planes + working + out_pixels + 1;
 
-    // Where each vector of a weight's gradient is in what an output sees; those beyond the last repeat it.
-    std::vector<int32_t> offsets(static_cast<size_t>(layout.vectors)), starts(static_cast<size_t>(out_pixels));
+    // Where what a window's first output sees begins in the image, what other places of a window add to that, and where
+    // the vectors of a weight's gradient are in what an output sees; those beyond the last repeat it.
+    std::vector<int32_t> windows(static_cast<size_t>(out_pixels)), vectors(static_cast<size_t>(layout.vectors));
+    for (int64_t q = 0; q < out_pixels; ++q)
+        windows[static_cast<size_t>(q)] =
+            static_cast<int32_t>((q / width * layout.row + q % width * stem->in_channels) * after.step);
+    int32_t offsets[256];
+    for (int64_t k = 0; k < 256; ++k)
+        offsets[k] = static_cast<int32_t>(k / after.window * layout.row + k % after.window * stem->in_channels);
     for (int64_t i = 0; i < layout.vectors; ++i) {
         const int64_t vector = std::min(i, stem->kernel[0] * layout.row_vectors - 1);
-        offsets[static_cast<size_t>(i)] =
+        vectors[static_cast<size_t>(i)] =
             static_cast<int32_t>(vector / layout.row_vectors * layout.row + vector % layout.row_vectors * lanes);
     }
-    for (int64_t q = 0; q < out_pixels; ++q)
-        starts[static_cast<size_t>(q)] = static_cast<int32_t>(q / after.pooled[1] * after.step * layout.row +
-                                                              q % after.pooled[1] * after.step * stem->in_channels);
-    int32_t place_offset[256];
-    for (int64_t k = 0; k < 256; ++k)
-        place_offset[k] = static_cast<int32_t>(k / after.window * layout.row + k % after.window * stem->in_channels);
 
+    T* all = static_cast<T*>(scratch(Scratch::columns, static_cast<size_t>(groups * sums) * sizeof(T)));
     parallel_for(threads, groups, [&](int64_t number) {
         T* total = all + number * sums;
-        T* total_bias = total + channels * stride;
         for (int64_t i = 0; i < sums; ++i) total[i] = T(0);
         T* image = static_cast<T*>(scratch(Scratch::panel, static_cast<size_t>(most) * sizeof(T)));
         T* slopes = image + layout.image;
-        T* memory = slopes + channels * out_pixels;
-        auto* at = static_cast<int32_t*>(scratch(Scratch::lines, static_cast<size_t>(out_pixels) * sizeof(int32_t)));
+        T* memory = slopes + planes;
+        T* values = memory + working;
+        auto* at = static_cast<int32_t*>(scratch(Scratch::lines, static_cast<size_t>(out_pixels + 1) * sizeof(int32_t)));
         for (int64_t b = number * group; b < std::min((number + 1) * group, after.batch); ++b) {
             layout.lay_out(x + b * stem->in_channels * stem->in_size[0] * stem->in_size[1], image);
-            const int64_t planes = b * channels * out_pixels;
-            response.backward(pooled + planes, dy + planes, slopes, out_pixels, memory);
-            const uint8_t* places_here = places + planes;
+            const int64_t first = b * channels * out_pixels;
+            response.backward(pooled + first, dy + first, slopes, out_pixels, memory);
             for (int64_t o = 0; o < channels; ++o) {
-                const T* values = slopes + o * out_pixels;
-                T bias_sum = T(0);
-                for (int64_t q = 0; q < out_pixels; ++q) {
-                    at[q] = starts[static_cast<size_t>(q)] + place_offset[places_here[q * channels + o]];
-                    bias_sum += values[q];
-                }
-                total_bias[o] += bias_sum;
+                const T* slope = slopes + o * out_pixels;
+                total[channels * stride + o] += sum_of(slope, out_pixels);
+                const int64_t alive =
+                    alive_of(slope, places + first + o, channels, out_pixels, windows.data(), offsets, at, values);
                 for (int64_t i = 0; i < layout.vectors; i += together)
-                    add_stretches(image, offsets.data() + i, at, values, out_pixels, total + o * stride + i * lanes);
+                    add_seen(image, vectors.data() + i, at, values, alive, total + o * stride + i * lanes);
             }
         }
     });

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 import wirebound as wb
+from wirebound.ops.reference.images import standardise
 from wirebound_lab.cli import main
 from wirebound_lab.data import Dataset
 from wirebound_lab.report.runs import read_run
@@ -24,13 +25,11 @@ from wirebound_lab.tasks.cifar import (
     DEVIATIONS,
     Cifar,
     CifarNet,
-    LocalResponse,
     add_decay,
     evaluation_batches,
     plain_model,
     shares_of,
     sparse_model,
-    standardise,
     training_batches,
 )
 
@@ -50,16 +49,7 @@ def _config(**settings):
     return make_config({"task": "cifar", **settings})
 
 
-def test_local_response_is_torchs_with_its_gradient() -> None:
-    torch.manual_seed(0)
-    x = torch.randn(2, 12, 3, 5, dtype=torch.float64, requires_grad=True)
-    ours, theirs = LocalResponse(12, alpha=0.01).double()(x), F.local_response_norm(x, 9, 0.09, 0.75, 1.0)
-    assert torch.allclose(ours, theirs)
-    weight = torch.randn_like(ours)
-    (a,), (b,) = (torch.autograd.grad((y * weight).sum(), x) for y in (ours, theirs))
-    assert torch.allclose(a, b)
-
-
+@pytest.mark.usefixtures("implementation")
 def test_the_network_is_the_tutorials() -> None:
     torch.manual_seed(1)
     model, x = CifarNet(), torch.randn(3, 3, 24, 24)
