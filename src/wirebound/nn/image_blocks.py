@@ -101,7 +101,7 @@ class _NormPool(torch.autograd.Function):
 def stem_in_torch(x: Tensor, weight: Tensor, bias: Tensor, shape: StemShape) -> Tensor:
     kernel, padding = shape.kernel, shape.padding
     patches = F.pad(x, (padding,) * 4).unfold(2, kernel, 1).unfold(3, kernel, 1).permute(0, 2, 3, 1, 4, 5)
-    y = F.linear(patches.reshape(*patches.shape[:3], -1), weight, bias).permute(0, 3, 1, 2)
+    y = F.linear(patches.flatten(3), weight, bias).permute(0, 3, 1, 2)
     # The largest of the positive parts is the positive part of the largest, on a quarter of the numbers.
     return local_response(F.relu(_pool(y, shape.after)), shape.after)
 

@@ -45,7 +45,7 @@ class NativeImages(ReferenceImages):
         total, channels, height, width = images.shape
         images, count = images.contiguous(), len(chosen)
         for name, numbers, most in (("chosen", chosen, total), ("top", top, height - side + 1), ("left", left, width - side + 1)):
-            if len(numbers) != count or count and not 0 <= int(numbers.min()) <= int(numbers.max()) < most:
+            if len(numbers) != count or (count and not 0 <= int(numbers.min()) <= int(numbers.max()) < most):
                 raise ValueError(f"{name} must be {count} numbers in [0, {most}) for pieces of {side} of images of {height}x{width}")
         if len(mirrored) != count or (contrast is not None and len(contrast) != count):
             raise ValueError(f"mirrored and contrast must be {count} numbers, one for each piece")
