@@ -49,15 +49,8 @@ WB_INLINE Vec<T, Bytes> with_signs(Vec<T, Bytes> values, Vec<int32_t, Bytes / si
 // then still fits a last-level cache.
 constexpr int64_t kTileBytes = int64_t{8} << 20;
 
-// Samples a panel. Tiles make the rest of the batch's data pass by several times, and narrow panels make it fewer: a
-// layer that needs tiles at full width gets panels of 32 bytes.
-template <class T>
-WB_INLINE int64_t widest_panel(int64_t n_out) {
-    return (n_out * kPanelBytes > kTileBytes ? 32 : kPanelBytes) / static_cast<int64_t>(sizeof(T));
-}
-
 // A panel larger than this is not in the second-level cache, and its rows are worth prefetching.
-constexpr int64_t kPrefetchBytes = int64_t{400} << 10;
+constexpr int64_t kPrefetchBytes = int64_t{kVectorBytes == 64 ? 640 : 400} << 10;
 constexpr int64_t kPrefetchAhead = 24;
 
 template <int Bytes>
@@ -86,22 +79,60 @@ WB_INLINE uintptr_t row_bytes(int32_t packed_rows) {
     else return static_cast<uint32_t>(packed_rows) * uint32_t{PanelBytes};
 }
 
+// The first of a column's connections [k, end) that is in this row or below. Most columns are spread evenly over the
+// rows, so the search starts where `share` of the connections would end.
+template <class T>
+WB_INLINE int64_t first_below(const Layer<T>& layer, int64_t k, int64_t end, int64_t row, double share) {
+    int64_t at = k + static_cast<int64_t>(share * static_cast<double>(end - k));
+    while (at > k && row_of(layer.packed_rows[at - 1]) >= row) --at;
+    while (at < end && row_of(layer.packed_rows[at]) < row) ++at;
+    return at;
+}
+
+// Rows that a kernel takes at a time, of those of the layer.
+struct RowTile {
+    int64_t first, end;
+    bool far;  // larger than the caches
+
+    // The share of the rows from `first` on, of n, that it holds.
+    double share(int64_t n) const { return static_cast<double>(end - first) / static_cast<double>(n - first); }
+};
+
+// Cursors for find_runs whose first tile starts at this row.
+template <class T>
+static void start_cursors(const Layer<T>& layer, int64_t first_row, int32_t* cursors) {
+    if (first_row == 0) {
+        std::memset(cursors, 0, static_cast<size_t>(layer.n_in) * sizeof(int32_t));
+        return;
+    }
+    const double share = static_cast<double>(first_row) / static_cast<double>(layer.n_out);
+    for (int64_t c = 0; c < layer.n_in; ++c) {
+        const int64_t begin = layer.begin(c);
+        cursors[c] = static_cast<int32_t>(first_below(layer, begin, layer.begin(c + 1), first_row, share) - begin);
+    }
+}
+
 // For a block of columns, the connections [begin[c], stop[c]) that lie in the current tile of rows.
 struct TileRuns {
     int64_t begin[kBlockColumns], stop[kBlockColumns];
 };
 
 // Finds them. `cursors` holds how far each column has come: rows are sorted, so every tile continues where the one
-// before it stopped. A tile is far larger than the cache and sees few connections of a column, so their rows are
-// fetched now, for the whole block, before the first is needed.
+// before it stopped. A far tile sees few connections of a column, and their rows are fetched now, for the whole block,
+// before the first is needed.
 template <class T, int PanelBytes>
-WB_INLINE void find_runs(const Layer<T>& layer, int64_t first, int64_t columns, int64_t end_row, int32_t* cursors,
+WB_INLINE void find_runs(const Layer<T>& layer, int64_t first, int64_t columns, const RowTile& tile, int32_t* cursors,
                          uintptr_t panel, TileRuns& runs) {
+    const double share = tile.share(layer.n_out);
     for (int64_t c = 0; c < columns; ++c) {
         const int64_t begin = layer.begin(first + c), end = layer.begin(first + c + 1);
         int64_t k = runs.begin[c] = begin + cursors[first + c];
-        for (; k < end && row_of(layer.packed_rows[k]) < end_row; ++k)
-            prefetch<PanelBytes>(panel + static_cast<uintptr_t>(row_of(layer.packed_rows[k])) * PanelBytes);
+        if (tile.far) {
+            for (; k < end && row_of(layer.packed_rows[k]) < tile.end; ++k)
+                prefetch<PanelBytes>(panel + static_cast<uintptr_t>(row_of(layer.packed_rows[k])) * PanelBytes);
+        } else {
+            k = first_below(layer, k, end, tile.end, share);
+        }
         runs.stop[c] = k;
         cursors[first + c] = static_cast<int32_t>(k - begin);
     }

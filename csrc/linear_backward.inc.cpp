@@ -5,6 +5,7 @@
 #include "guard.inc.cpp"
 #include "lane_sums.inc.cpp"
 #include "layer.inc.cpp"
+#include "linear_plan.inc.cpp"
 #include "transpose.inc.cpp"
 
 namespace wb::WB_ISA {
@@ -48,24 +49,32 @@ WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, 
         for (int i = 0; i < vectors; ++i) add(weight, dy, i, i == 0, to, product);
         return product;
     };
-    // Two connections in turns, half a row apart: an addition then seldom waits for the one before it.
-    const auto pair = [&](int64_t k, V* product) __attribute__((always_inline)) {
-        const T* dy[2] = {fetch(k), fetch(k + 1)};
-        const T weight[2] = {with_sign(layer.theta[k], packed_rows[k]), with_sign(layer.theta[k + 1], packed_rows[k + 1])};
-#pragma GCC unroll 16
-        for (int turn = 0; turn < 2 * vectors; ++turn) {
-            const int one = turn % 2, i = (turn / 2 + one * (vectors / 2)) % vectors;
-            add(weight[one], dy[one], i, turn < 2, out[0], product[one]);
-        }
-    };
     V products[4];
     int64_t k = begin;
     for (; k + 4 <= end; k += 4) {
         if constexpr (chains == 1) {
-            pair(k, products);
-            pair(k + 2, products + 2);
-        } else {
-            for (int i = 0; i < 4; ++i) products[i] = connection(k + i, out[i % chains]);
+            // Some connections in turns, a part of a row apart: an addition then seldom waits for the one before it.
+            constexpr int together = vectors >= 8 ? 4 : 2, apart = vectors >= 8 ? 1 : vectors / 2;
+            const auto in_turns = [&](int64_t at, V* product) __attribute__((always_inline)) {
+                const T* dy[together];
+                T weight[together];
+                for (int one = 0; one < together; ++one) {
+                    dy[one] = fetch(at + one);
+                    weight[one] = with_sign(layer.theta[at + one], packed_rows[at + one]);
+                }
+#pragma GCC unroll 32
+                for (int turn = 0; turn < together * vectors; ++turn) {
+                    const int one = turn % together, i = (turn / together + one * apart) % vectors;
+                    add(weight[one], dy[one], i, turn < together, out[0], product[one]);
+                }
+            };
+            in_turns(k, products);
+            if constexpr (together == 2) in_turns(k + 2, products + 2);
+        } else {  // without a loop: GCC would keep the sums in memory
+            products[0] = connection(k, out[0]);
+            products[1] = connection(k + 1, out[1 % chains]);
+            products[2] = connection(k + 2, out[2 % chains]);
+            products[3] = connection(k + 3, out[3 % chains]);
         }
         if constexpr (Dtheta) {
             Four<T> sums = with_signs<T, sizeof(Four<T>)>(sum_lanes<T, Bytes>(products), load<int32_t, 16>(packed_rows + k));
@@ -101,7 +110,7 @@ WB_INLINE void gather_column(const Layer<T>& layer, int64_t begin, int64_t end, 
 template <class T>
 struct Unit {
     int64_t first_sample, samples;  // which samples
-    int64_t first_row, end_row;     // which rows: all of them, unless the layer is too large for one panel
+    RowTile rows;                   // which rows: all of them, unless the layer is too large for one panel
     T* panel;                       // dy of those, transposed
 };
 
@@ -122,8 +131,9 @@ struct Backward {
 template <class T, int PanelBytes, bool Dx, bool Dtheta, Access access>
 static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_t first_column, int64_t end_column) {
     constexpr int W = PanelBytes / sizeof(T);
-    alignas(64) T x_block[kBlockColumns * W];
-    alignas(64) T dx_block[kBlockColumns * W];
+    constexpr int64_t block_columns = std::min<int64_t>(kBlockColumns, 16384 / PanelBytes);  // they stay in the first cache
+    alignas(64) T x_block[block_columns * W];
+    alignas(64) T dx_block[block_columns * W];
     TileRuns runs;
     const Layer<T> layer = job.layer;  // a copy: stores into the blocks could otherwise change the original
     const int64_t last = layer.connections() - 1;
@@ -132,11 +142,11 @@ static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_
     T* const dtheta = job.dtheta;
     const bool start = unit.first_sample == 0;
     const uintptr_t panel =
-        reinterpret_cast<uintptr_t>(unit.panel) - static_cast<uintptr_t>(unit.first_row) * PanelBytes;
-    for (int64_t first = first_column; first < end_column; first += kBlockColumns) {
-        const int64_t columns = std::min(kBlockColumns, end_column - first);
+        reinterpret_cast<uintptr_t>(unit.panel) - static_cast<uintptr_t>(unit.rows.first) * PanelBytes;
+    for (int64_t first = first_column; first < end_column; first += block_columns) {
+        const int64_t columns = std::min(block_columns, end_column - first);
         if constexpr (access == Access::tiled)
-            find_runs<T, PanelBytes>(layer, first, columns, unit.end_row, job.cursors, panel, runs);
+            find_runs<T, PanelBytes>(layer, first, columns, unit.rows, job.cursors, panel, runs);
         if (Dtheta && layer.begin(first) != layer.begin(first + columns))
             pack<T, PanelBytes>(x + first, job.x_stride, unit.samples, columns, x_block);
         for (int64_t c = 0; c < columns; ++c) {
@@ -146,7 +156,7 @@ static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_
                                                              dx_block + c * W, dtheta, start, panel);
         }
         if constexpr (Dx) {
-            const auto put = unit.first_row > 0 ? unpack<T, PanelBytes, true> : unpack<T, PanelBytes, false>;
+            const auto put = unit.rows.first > 0 ? unpack<T, PanelBytes, true> : unpack<T, PanelBytes, false>;
             put(dx_block, unit.samples, columns, dx + first, job.dx_stride);
         }
     }
@@ -155,7 +165,7 @@ static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_
 // Picks the variant: which gradients are wanted, and whether the panel outgrows the cache.
 template <class T, int PanelBytes>
 static void backward_columns_any(const Backward<T>& job, const Unit<T>& unit, int64_t first, int64_t end) {
-    const Access access = access_to((unit.end_row - unit.first_row) * PanelBytes, job.cursors);
+    const Access access = access_to((unit.rows.end - unit.rows.first) * PanelBytes, job.cursors);
     const auto pick = [&](auto dx, auto dtheta) {
         constexpr bool Dx = decltype(dx)::value, Dtheta = decltype(dtheta)::value;
         switch (access) {
@@ -210,6 +220,13 @@ static void cut_columns(const Layer<T>& layer, int64_t ranges, int64_t* first) {
     first[ranges] = layer.n_in;
 }
 
+template <class T, class Function>
+WB_INLINE void with_backward_bytes(int64_t samples, Function&& function) {
+    if constexpr (kWidestBackward == 512) with_width<T, 32, 64, 128, 256, 512>(samples, function);
+    else if constexpr (kWidestBackward == 256) with_width<T, 32, 64, 128, 256>(samples, function);
+    else with_width<T, 32, 64, 128>(samples, function);
+}
+
 template <class T>
 static void linear_backward(const T* x, int64_t x_stride, const T* dy, int64_t dy_stride, T* dx, int64_t dx_stride,
                             T* dtheta, int64_t batch, int64_t n_in, int64_t n_out, const int64_t* colptr,
@@ -222,11 +239,11 @@ static void linear_backward(const T* x, int64_t x_stride, const T* dy, int64_t d
     if ((connections + n_in + n_out) * batch < kParallelWork) threads = 1;
 
     // The batch is cut into panels, and panels into tiles of rows if they are too large; neither depends on threads.
-    const int64_t width = widest_panel<T>(n_out);
+    const BackwardPlan plan = plan_backward<T>(n_out, batch);
+    const int64_t width = plan.width, tile_rows = plan.tile_rows;
     const int64_t row_bytes = width * static_cast<int64_t>(sizeof(T));
     const int64_t panels = (batch + width - 1) / width;
     const int64_t rows = round_up(std::max<int64_t>(n_out, 1), kPanelRound);
-    const int64_t tile_rows = std::min(rows, kTileBytes / row_bytes);
     const int64_t tiles = (rows + tile_rows - 1) / tile_rows;
     if (tiles > 1) {
         job.cursors = static_cast<int32_t*>(
@@ -250,8 +267,7 @@ static void linear_backward(const T* x, int64_t x_stride, const T* dy, int64_t d
         Unit<T> unit;
         unit.first_sample = panel * width;
         unit.samples = std::min(width, batch - unit.first_sample);
-        unit.first_row = tile * tile_rows;
-        unit.end_row = std::min(n_out, unit.first_row + tile_rows);
+        unit.rows = {tile * tile_rows, std::min(n_out, (tile + 1) * tile_rows), unit_bytes > kPrefetchBytes};
         unit.panel = space + slot * (unit_bytes / static_cast<int64_t>(sizeof(T)));
         return unit;
     };
@@ -268,13 +284,13 @@ static void linear_backward(const T* x, int64_t x_stride, const T* dy, int64_t d
         parallel_for(threads, pieces + ranges, [&](int64_t chunk) {
             if (chunk < pieces) {
                 const Unit<T> unit = unit_at(index + chunk / pieces_each, chunk / pieces_each);
-                const int64_t first = unit.first_row + chunk % pieces_each * piece_rows;
-                const int64_t count = std::min(piece_rows, unit.end_row - first);
+                const int64_t first = unit.rows.first + chunk % pieces_each * piece_rows;
+                const int64_t count = std::min(piece_rows, unit.rows.end - first);
                 if (count > 0) {
-                    with_panel_bytes<T>(unit.samples, [&](auto bytes) {
+                    with_backward_bytes<T>(unit.samples, [&](auto bytes) {
                         constexpr int PanelBytes = decltype(bytes)::value;
                         pack<T, PanelBytes>(dy + unit.first_sample * dy_stride + first, dy_stride, unit.samples, count,
-                                            unit.panel + (first - unit.first_row) * (PanelBytes / sizeof(T)));
+                                            unit.panel + (first - unit.rows.first) * (PanelBytes / sizeof(T)));
                     });
                 }
                 ready.fetch_add(1, std::memory_order_release);
@@ -283,7 +299,7 @@ static void linear_backward(const T* x, int64_t x_stride, const T* dy, int64_t d
             wait_until([&] { return ready.load(std::memory_order_acquire) == pieces; });
             for (int64_t slot = 0; slot < here; ++slot) {
                 const Unit<T> unit = unit_at(index + slot, slot);
-                with_panel_bytes<T>(unit.samples, [&](auto bytes) {
+                with_backward_bytes<T>(unit.samples, [&](auto bytes) {
                     backward_columns_any<T, decltype(bytes)::value>(job, unit, first_columns[chunk - pieces],
                                                                     first_columns[chunk - pieces + 1]);
                 });

@@ -1,7 +1,10 @@
-// y = x W^T + bias. Every column scatters into a panel of y; a panel is private to a thread.
+// y = x W^T + bias. By columns: every column scatters into a panel of y; a panel is private to a thread. By rows:
+// linear_by_rows.inc.cpp.
 #pragma once
 
 #include "layer.inc.cpp"
+#include "linear_by_rows.inc.cpp"
+#include "linear_plan.inc.cpp"
 #include "transpose.inc.cpp"
 
 namespace wb::WB_ISA {
@@ -52,22 +55,22 @@ static void start_panel(T* panel, const T* bias, int64_t rows) {
     }
 }
 
-// One tile of rows [first_row, end_row) for up to W samples. The layer is a copy, because stores into the panel could
-// otherwise change the original.
+// One tile of rows for up to W samples. The layer is a copy, because stores into the panel could otherwise change the
+// original.
 template <class T, int PanelBytes, Access access>
 static void forward_tile(const Layer<T> layer, const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t samples,
-                         const T* bias, T* panel, int64_t first_row, int64_t end_row, int32_t* cursors) {
+                         const T* bias, T* panel, const RowTile& tile, int32_t* cursors) {
     constexpr int W = PanelBytes / sizeof(T);
     alignas(64) T block[kBlockColumns * W];
     TileRuns runs;
     const int64_t last = layer.connections() - 1;
-    const uintptr_t origin = reinterpret_cast<uintptr_t>(panel) - static_cast<uintptr_t>(first_row) * PanelBytes;
-    start_panel<T, PanelBytes>(panel, bias ? bias + first_row : nullptr, end_row - first_row);
+    const uintptr_t origin = reinterpret_cast<uintptr_t>(panel) - static_cast<uintptr_t>(tile.first) * PanelBytes;
+    start_panel<T, PanelBytes>(panel, bias ? bias + tile.first : nullptr, tile.end - tile.first);
     for (int64_t first = 0; first < layer.n_in; first += kBlockColumns) {
         const int64_t columns = std::min(kBlockColumns, layer.n_in - first);
         if (layer.begin(first) == layer.begin(first + columns)) continue;
         if constexpr (access == Access::tiled)
-            find_runs<T, PanelBytes>(layer, first, columns, end_row, cursors, origin, runs);
+            find_runs<T, PanelBytes>(layer, first, columns, tile, cursors, origin, runs);
         pack<T, PanelBytes>(x + first, x_stride, samples, columns, block);
         for (int64_t c = 0; c < columns; ++c) {
             const int64_t begin = access == Access::tiled ? runs.begin[c] : layer.begin(first + c);
@@ -75,29 +78,28 @@ static void forward_tile(const Layer<T> layer, const T* x, int64_t x_stride, T* 
             scatter_column<T, PanelBytes, access>(layer, begin, stop, last, block + c * W, origin);
         }
     }
-    unpack<T, PanelBytes>(panel, samples, end_row - first_row, y + first_row, y_stride);
+    unpack<T, PanelBytes>(panel, samples, tile.end - tile.first, y + tile.first, y_stride);
 }
 
-// Up to W samples, all rows.
+// Up to W samples, the rows [first_row, end_row).
 template <class T, int PanelBytes>
 static void forward_panel(const Layer<T>& layer, const T* x, int64_t x_stride, T* y, int64_t y_stride,
-                          int64_t samples, const T* bias, int64_t tile_bytes) {
-    const int64_t rows = round_up(layer.n_out, kPanelRound);
+                          int64_t samples, const T* bias, int64_t tile_bytes, int64_t first_row, int64_t end_row) {
+    const int64_t rows = round_up(end_row - first_row, kPanelRound);
     const int64_t tile_rows = std::min(rows, tile_bytes / PanelBytes / kPanelRound * kPanelRound);
     T* panel = static_cast<T*>(scratch(Scratch::panel, static_cast<size_t>(tile_rows) * PanelBytes));
     int32_t* cursors = nullptr;
-    if (tile_rows < rows) {
-        const size_t bytes = static_cast<size_t>(layer.n_in) * sizeof(int32_t);
-        cursors = static_cast<int32_t*>(scratch(Scratch::cursors, bytes));
-        std::memset(cursors, 0, bytes);
+    if (tile_rows < layer.n_out) {
+        cursors = static_cast<int32_t*>(scratch(Scratch::cursors, static_cast<size_t>(layer.n_in) * sizeof(int32_t)));
+        start_cursors(layer, first_row, cursors);
     }
-    for (int64_t first = 0; first < layer.n_out; first += tile_rows) {
-        const int64_t end = std::min(first + tile_rows, layer.n_out);
+    for (int64_t first = first_row; first < end_row; first += tile_rows) {
+        const RowTile tile{first, std::min(first + tile_rows, end_row), tile_rows * PanelBytes > kPrefetchBytes};
         const Access access = access_to(tile_rows * PanelBytes, cursors);
         const auto run = access == Access::cached       ? forward_tile<T, PanelBytes, Access::cached>
                          : access == Access::prefetched ? forward_tile<T, PanelBytes, Access::prefetched>
                                                         : forward_tile<T, PanelBytes, Access::tiled>;
-        run(layer, x, x_stride, y, y_stride, samples, bias, panel, first, end, cursors);
+        run(layer, x, x_stride, y, y_stride, samples, bias, panel, tile, cursors);
     }
 }
 
@@ -113,23 +115,6 @@ static void forward_single(const Layer<T>& layer, const T* x, T* y, const T* bia
     }
 }
 
-// Samples a panel: the widest one that keeps all threads busy. Narrow panels cost more a sample, because a
-// connection's index and weight are read once per panel. A sample's sums are the same in every panel.
-template <class T>
-static int64_t forward_width(int64_t batch, int64_t n_out, int threads) {
-    const int64_t widest = widest_panel<T>(n_out);
-    const int64_t narrowest = 32 / sizeof(T);
-    int64_t best = widest;
-    double best_cost = std::numeric_limits<double>::infinity();
-    for (int64_t width = widest; width >= narrowest; width /= 2) {
-        const int64_t panels = (batch + width - 1) / width;
-        const int64_t rounds = (panels + threads - 1) / threads;
-        const double cost = static_cast<double>(rounds) * (static_cast<double>(narrowest) + static_cast<double>(width));
-        if (cost < best_cost) best_cost = cost, best = width;
-    }
-    return best;
-}
-
 template <class T>
 static void linear_forward(const T* x, int64_t x_stride, T* y, int64_t y_stride, int64_t batch, int64_t n_in,
                            int64_t n_out, const int64_t* colptr, const int32_t* packed_rows, const T* theta, const T* bias,
@@ -138,15 +123,23 @@ static void linear_forward(const T* x, int64_t x_stride, T* y, int64_t y_stride,
     if (batch <= 0 || n_out <= 0) return;
     if (batch == 1) return forward_single(layer, x, y, bias);
     if ((layer.connections() + n_in + n_out) * batch < kParallelWork) threads = 1;
-    const int64_t width = forward_width<T>(batch, n_out, threads);
+    const ByRows plan = plan_by_rows<T>(n_in, n_out, layer.connections(), batch);
+    if (plan.chosen)
+        return forward_by_rows(RowsJob<T>{layer, x, x_stride, y, y_stride, bias, plan.tile_columns}, batch, plan.group, threads);
+
+    const int64_t width = width_by_columns<T>(n_out);
     const int64_t panels = (batch + width - 1) / width;
-    const int64_t tile_bytes = kTileBytes / std::max<int64_t>(1, std::min<int64_t>(threads, panels));
-    parallel_for(threads, panels, [&](int64_t panel) {
-        const int64_t first = panel * width;
+    const int64_t parts = std::min(row_parts(panels, threads), (n_out + kPanelRound - 1) / kPanelRound);
+    const int64_t part_rows = round_up((n_out + parts - 1) / parts, kPanelRound);
+    const int64_t tile_bytes = kTileBytes / std::max<int64_t>(1, std::min<int64_t>(threads, panels * parts));
+    parallel_for(threads, panels * parts, [&](int64_t chunk) {
+        const int64_t first = chunk / parts * width, first_row = chunk % parts * part_rows;
+        if (first_row >= n_out) return;
         const int64_t samples = std::min(width, batch - first);
         with_panel_bytes<T>(samples, [&](auto bytes) {
-            forward_panel<T, decltype(bytes)::value>(layer, x + first * x_stride, x_stride, y + first * y_stride,
-                                                     y_stride, samples, bias, tile_bytes);
+            forward_panel<T, decltype(bytes)::value>(layer, x + first * x_stride, x_stride, y + first * y_stride, y_stride,
+                                                     samples, bias, tile_bytes, first_row,
+                                                     std::min(first_row + part_rows, n_out));
         });
     });
 }

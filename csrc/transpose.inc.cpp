@@ -9,7 +9,12 @@
 namespace wb::WB_ISA {
 
 // Features handled for one group of samples before the next group: their part of the panel stays in the first cache.
+// Features of a wide panel compete for fewer of its lines, so they are fewer.
 constexpr int64_t kSegment = 64;
+template <int PanelBytes>
+constexpr int64_t kPackSegment = PanelBytes > 256 ? kSegment / 2 : kSegment;
+template <int PanelBytes>
+constexpr int64_t kUnpackSegment = PanelBytes > 256 ? kSegment / 2 : PanelBytes > 128 ? kSegment : 2 * kSegment;
 
 // Panel rows are allocated in multiples of this.
 constexpr int64_t kPanelRound = 16;
@@ -73,9 +78,10 @@ static void pack(const T* from, int64_t stride, int64_t samples, int64_t feature
     constexpr int Bytes = kStripBytes<PanelBytes>;
     constexpr int side = Bytes / sizeof(T);
     constexpr int step = 16 / sizeof(T);
+    constexpr int64_t segment_features = kPackSegment<PanelBytes>;
     static const T zeros[kSegment] = {};
-    for (int64_t segment = 0; segment < features; segment += kSegment) {
-        const int64_t end = std::min(kSegment, features - segment);
+    for (int64_t segment = 0; segment < features; segment += segment_features) {
+        const int64_t end = std::min(segment_features, features - segment);
         for (int64_t b = 0; b < W; b += side) {
             const T* source = from + b * stride + segment;
             T* target = panel + segment * W + b;
@@ -103,7 +109,7 @@ static void unpack(const T* panel, int64_t samples, int64_t features, T* to, int
     constexpr int Bytes = kStripBytes<PanelBytes>;
     constexpr int side = Bytes / sizeof(T);
     constexpr int step = 16 / sizeof(T);
-    constexpr int64_t segment_features = 2 * kSegment;
+    constexpr int64_t segment_features = kUnpackSegment<PanelBytes>;
     for (int64_t segment = 0; segment < features; segment += segment_features) {
         const int64_t end = std::min(segment_features, features - segment);
         for (int64_t b = 0; b < samples; b += step) {
