@@ -127,13 +127,16 @@ struct Backward {
     int32_t* cursors;  // as in find_runs
 };
 
+// Columns of x and dx at a time: they stay in the first cache.
+template <int PanelBytes>
+constexpr int64_t kColumnsOf = PanelBytes > 256 ? kBlockColumns / 2 : kBlockColumns;
+
 // dx and dtheta of the columns [first_column, end_column), as far as this unit of dy goes.
 template <class T, int PanelBytes, bool Dx, bool Dtheta, Access access>
 static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_t first_column, int64_t end_column) {
     constexpr int W = PanelBytes / sizeof(T);
-    constexpr int64_t block_columns = std::min<int64_t>(kBlockColumns, 16384 / PanelBytes);  // they stay in the first cache
-    alignas(64) T x_block[block_columns * W];
-    alignas(64) T dx_block[block_columns * W];
+    alignas(64) T x_block[kColumnsOf<PanelBytes> * W];
+    alignas(64) T dx_block[kColumnsOf<PanelBytes> * W];
     TileRuns runs;
     const Layer<T> layer = job.layer;  // a copy: stores into the blocks could otherwise change the original
     const int64_t last = layer.connections() - 1;
@@ -143,8 +146,8 @@ static void backward_columns(const Backward<T>& job, const Unit<T>& unit, int64_
     const bool start = unit.first_sample == 0;
     const uintptr_t panel =
         reinterpret_cast<uintptr_t>(unit.panel) - static_cast<uintptr_t>(unit.rows.first) * PanelBytes;
-    for (int64_t first = first_column; first < end_column; first += block_columns) {
-        const int64_t columns = std::min(block_columns, end_column - first);
+    for (int64_t first = first_column; first < end_column; first += kColumnsOf<PanelBytes>) {
+        const int64_t columns = std::min(kColumnsOf<PanelBytes>, end_column - first);
         if constexpr (access == Access::tiled)
             find_runs<T, PanelBytes>(layer, first, columns, unit.rows, job.cursors, panel, runs);
         if (Dtheta && layer.begin(first) != layer.begin(first + columns))
