@@ -74,48 +74,92 @@ WB_INLINE Philox<Groups> philox_groups(uint64_t seed, uint32_t stream, uint64_t 
     return state;
 }
 
-// The words of one group in the order of the stream: 32 of them.
+// Two vectors of 64-bit lanes as lane 0 of both, lane 1 of both ...: (a0 b0 a2 b2) and (a1 b1 a3 b3).
+WB_INLINE void interleave(Wide a, Wide b, Wide& even, Wide& odd) {
+    typedef Vec<double, 32> Doubles;
+    even = (Wide)unpack_low<double, 32>((Doubles)a, (Doubles)b);
+    odd = (Wide)unpack_high<double, 32>((Doubles)a, (Doubles)b);
+}
+
+// The words of some groups in the order of the stream: 32 of each.
+template <int Groups>
 static void group_words(uint64_t seed, uint32_t stream, uint64_t step, uint64_t group, uint32_t* out) {
-    const Philox<1> state = philox_groups<1>(seed, stream, step, group);
-    for (int o = 0; o < 4; ++o) {
-        const Words8 lanes = state.output(0, o);
-        for (int lane = 0; lane < 8; ++lane) out[4 * lane + o] = lanes[lane];
+    const auto state = philox_groups<Groups>(seed, stream, step, group);
+    for (int half = 0; half < state.kHalves; ++half) {
+        // Lane i of this half is block 2i + half % 2, of which 64 bits are in each of these.
+        const Wide first = (state.word[0][half] & 0xffffffffu) | (state.word[1][half] << 32);
+        const Wide second = (state.word[2][half] & 0xffffffffu) | (state.word[3][half] << 32);
+        Wide blocks[2];
+        interleave(first, second, blocks[0], blocks[1]);
+        uint32_t* to = out + 32 * (half / 2) + 4 * (half % 2);
+        for (int i = 0; i < 2; ++i) {
+            char bytes[32];
+            std::memcpy(bytes, &blocks[i], sizeof bytes);
+            std::memcpy(to + 8 * i, bytes, 16);
+            std::memcpy(to + 8 * i + 16, bytes + 16, 16);
+        }
     }
 }
 
 static void entry_words(uint64_t seed, uint32_t stream, uint64_t step, int64_t n, uint32_t* out) {
     int64_t done = 0;
-    for (; done + 32 <= n; done += 32) group_words(seed, stream, step, static_cast<uint64_t>(done) / 32, out + done);
+    for (; done + 32 <= n; done += 32) group_words<1>(seed, stream, step, static_cast<uint64_t>(done) / 32, out + done);
     if (done < n) {
         uint32_t last[32];
-        group_words(seed, stream, step, static_cast<uint64_t>(done) / 32, last);
+        group_words<1>(seed, stream, step, static_cast<uint64_t>(done) / 32, last);
         std::memcpy(out + done, last, static_cast<size_t>(n - done) * sizeof(uint32_t));
     }
 }
 
-// Reads a stream word by word, a group at a time.
+// Reads a stream in order, two groups at a time.
 class WordReader {
 public:
     WordReader(uint64_t seed, uint32_t stream, uint64_t step) : seed_(seed), step_(step), stream_(stream) {}
 
     uint32_t next() {
-        if (at_ == 32) {
-            group_words(seed_, stream_, step_, group_++, buffer_);
-            at_ = 0;
-        }
+        if (at_ == kWords) refill();
         return buffer_[at_++];
     }
-    // 63 random bits modulo n.
+    // 63 random bits. Words are read in pairs or one by one, never both.
     uint64_t next_63_bits() {
-        const uint64_t low = next(), high = next();
-        return (high << 32 | low) >> 1;
+        if (at_ == kWords) refill();
+        uint64_t bits;
+        std::memcpy(&bits, buffer_ + at_, sizeof bits);
+        at_ += 2;
+        return bits >> 1;
+    }
+    // How many of the next `count` words are below each of some bounds; counts are added to.
+    void count_below(int64_t count, const uint64_t* bounds, int64_t n_bounds, int64_t* below) {
+        while (count > 0) {
+            if (at_ == kWords) refill();
+            const int here = static_cast<int>(std::min<int64_t>(count, kWords - at_));
+            for (int64_t b = 0; b < n_bounds; ++b) {
+                if (bounds[b] >> 32) {  // above all words
+                    below[b] += here;
+                    continue;
+                }
+                const uint32_t bound = static_cast<uint32_t>(bounds[b]);
+                int32_t found = 0;
+                for (int i = 0; i < here; ++i) found += buffer_[at_ + i] < bound;
+                below[b] += found;
+            }
+            at_ += here;
+            count -= here;
+        }
     }
 
 private:
+    static constexpr int kWords = 64;
+    void refill() {
+        group_words<2>(seed_, stream_, step_, group_, buffer_);
+        group_ += 2;
+        at_ = 0;
+    }
+
     uint64_t seed_, step_, group_ = 0;
     uint32_t stream_;
-    int at_ = 32;
-    uint32_t buffer_[32];
+    int at_ = kWords;
+    alignas(64) uint32_t buffer_[kWords];
 };
 
 // x % n for many x below 2^63: by 2^64 / n, since a division takes ten times as long as a product. The quotient is one
@@ -234,46 +278,51 @@ static void entry_normals(uint64_t seed, uint32_t stream, uint64_t step, int64_t
 
 // ---- signs ---------------------------------------------------------------------------------------------------------
 
-// Bit i of the result: whether the sign of positions[i] is -1, for up to eight positions.
-WB_INLINE unsigned negative_signs8(uint64_t seed, uint32_t stream, const int64_t* positions, int count) {
-    uint64_t p[8] = {};
-    for (int i = 0; i < count; ++i) p[i] = static_cast<uint64_t>(positions[i]);
-    Philox<1> state;
-    for (int half = 0; half < 2; ++half) {
-        const Wide lanes = {p[half], p[2 + half], p[4 + half], p[6 + half]};
-        state.word[0][half] = lanes;
-        state.word[1][half] = lanes >> 32;
-        state.word[2][half] = Wide{};
-        state.word[3][half] = splat<uint64_t, 32>(stream);
+constexpr int kSignsAtOnce = kVectorBytes >= 32 ? 16 : 8;
+
+// out[i] = 2^31 where the sign of positions[i] is -1, else 0. Both have room for n rounded up to kSignsAtOnce.
+static void negative_signs(uint64_t seed, uint32_t stream, const int64_t* positions, int64_t n, int64_t* out) {
+    for (int64_t done = 0; done < n; done += kSignsAtOnce) {
+        Philox<kSignsAtOnce / 8> state;
+        for (int half = 0; half < state.kHalves; ++half) {
+            const Wide lanes = load<uint64_t, 32>(positions + done + 4 * half);
+            state.word[0][half] = lanes;
+            state.word[1][half] = lanes >> 32;
+            state.word[2][half] = Wide{};
+            state.word[3][half] = splat<uint64_t, 32>(stream);
+        }
+        state.rounds(seed);
+        for (int half = 0; half < state.kHalves; ++half)
+            store<uint64_t, 32>(out + done + 4 * half, (state.word[0][half] & 1) << 31);
     }
-    state.rounds(seed);
-    const Words8 output = state.output(0, 0);
-    unsigned bits = 0;
-    for (int i = 0; i < 8; ++i) bits |= (output[i] & 1) << i;
-    return bits;
 }
 
 static void entry_signs(uint64_t seed, uint32_t stream, const int64_t* positions, int64_t n, int8_t* out) {
-    for (int64_t i = 0; i < n; i += 8) {
-        const int count = static_cast<int>(std::min<int64_t>(8, n - i));
-        const unsigned bits = negative_signs8(seed, stream, positions + i, count);
-        for (int j = 0; j < count; ++j) out[i + j] = (bits >> j & 1) ? -1 : 1;
+    for (int64_t i = 0; i < n; i += kSignsAtOnce) {
+        const int64_t count = std::min<int64_t>(kSignsAtOnce, n - i);
+        int64_t here[kSignsAtOnce] = {}, signs[kSignsAtOnce];
+        std::copy_n(positions + i, count, here);
+        negative_signs(seed, stream, here, count, signs);
+        for (int64_t j = 0; j < count; ++j) out[i + j] = signs[j] ? -1 : 1;
     }
 }
 
 // ---- samples -------------------------------------------------------------------------------------------------------
 
-// Sorts uniform numbers of [first, first + n): into buckets of about four by their leading bits, then by insertion.
+// Sorts uniform numbers of [first, first + n): into buckets of less than one by their leading bits, then by insertion,
+// which finds nearly all in order.
 static void sort_into_buckets(int64_t* values, int64_t count, int64_t first, int64_t n, std::vector<int64_t>& scratch) {
-    if (count > 32) {
+    if (count > 8) {
         int bits = 0;
-        while (bits < 62 && (n - 1) >> bits >= count / 4) ++bits;
+        while (bits < 62 && (n - 1) >> bits >= 4 * count) ++bits;
         const int64_t buckets = ((n - 1) >> bits) + 1;
-        scratch.assign(static_cast<size_t>(buckets + 1 + count), 0);
-        int64_t* start = scratch.data();
-        int64_t* sorted = start + buckets + 1;
+        scratch.resize(static_cast<size_t>(buckets / 2 + 2 + count));
+        int64_t* sorted = scratch.data();
+        int32_t* start = reinterpret_cast<int32_t*>(sorted + count);
+        std::memset(start, 0, static_cast<size_t>(buckets + 1) * sizeof(int32_t));
         for (int64_t i = 0; i < count; ++i) ++start[((values[i] - first) >> bits) + 1];
-        for (int64_t b = 0; b < buckets; ++b) start[b + 1] += start[b];
+        int32_t sum = 0;
+        for (int64_t b = 1; b <= buckets; ++b) start[b] = sum += start[b];
         for (int64_t i = 0; i < count; ++i) sorted[start[(values[i] - first) >> bits]++] = values[i];
         std::memcpy(values, sorted, static_cast<size_t>(count) * sizeof(int64_t));
     }
@@ -332,7 +381,7 @@ static void sample_sorted(int64_t n, int64_t k, uint64_t seed, uint32_t stream, 
     if (k == 0) return;
     WordReader reader(seed, stream, step);
     const Remainder below(n);
-    std::vector<int64_t> scratch;
+    static thread_local std::vector<int64_t> scratch;
     for (int64_t have = 0; have < k;) {
         for (int64_t i = have; i < k; ++i) out[i] = below(reader.next_63_bits());
         if (have == 0) {

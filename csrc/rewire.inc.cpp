@@ -13,6 +13,7 @@
 
 #include "guard.inc.cpp"
 #include "rewire_merge.inc.cpp"
+#include "rewire_move.inc.cpp"
 #include "rewire_stream.inc.cpp"
 
 namespace wb::WB_ISA {
@@ -38,18 +39,18 @@ static void rewire_wiring(const RewireTask& task, const int64_t* dead, int64_t n
         return rewire_by_streaming(task, n_dead, born, died, threads, scratch);
     }
     list_layers(task, scratch);
-    scratch.newborns.clear();
-    scratch.positions.clear();
-    // A vector that grows by itself is up to three times as large meanwhile.
-    scratch.newborns.reserve(static_cast<size_t>(n_dead));
-    scratch.positions.reserve(static_cast<size_t>(n_dead));
     const RewireLayer& last = scratch.layers.back();
     const bool merge = worth_merging(task, n_dead, last.first_column + last.n_in);
     if (merge) count_dead(task, dead, n_dead, died, scratch);
     else drop_dead(task, dead, n_dead, died, scratch);
     count_dormant(task, merge ? died : nullptr, scratch);
     draw_ranks(task, n_dead, born, scratch);
-    if (merge) return rewire_by_merging(task, dead, n_dead, born, scratch);
+    if (merge) return rewire_by_merging(task, dead, n_dead, born, died, threads, scratch);
+    scratch.newborns.clear();
+    scratch.positions.clear();
+    // A vector that grows by itself is up to three times as large meanwhile.
+    scratch.newborns.reserve(static_cast<size_t>(n_dead));
+    scratch.positions.reserve(static_cast<size_t>(round_up(n_dead, kSignsAtOnce)));
     const int64_t* ranks = scratch.ranks.data();
     for (int64_t i = 0; i < task.layers; ++i) {
         const RewireLayer& layer = scratch.layers[static_cast<size_t>(i)];

@@ -4,7 +4,7 @@
 // right, then those that move right from right to left: a target never covers a segment that has yet to move.
 #pragma once
 
-#include "rewire_task.inc.cpp"
+#include "rewire_marks.inc.cpp"
 
 namespace wb::WB_ISA {
 
@@ -83,17 +83,6 @@ template <class Element, class Value>
 static void move_array(void* data, int64_t budget, const RewireScratch& scratch, Value&& value) {
     move_segments(static_cast<char*>(data), sizeof(Element), budget, scratch);
     for (const Newborn& newborn : scratch.newborns) static_cast<Element*>(data)[newborn.target] = static_cast<Element>(value(newborn));
-}
-
-// Calls function with a number of the type that is so many bytes wide.
-template <class Function>
-static void with_element(int64_t bytes, Function&& function) {
-    switch (bytes) {
-        case 1: return function(int8_t{});
-        case 2: return function(int16_t{});
-        case 4: return function(int32_t{});
-        default: return function(int64_t{});
-    }
 }
 
 static void move_riders(const RewireTask& task, const int64_t* dead, int64_t n_dead, int threads, RewireScratch& scratch) {

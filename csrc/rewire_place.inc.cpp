@@ -121,15 +121,19 @@ static void place_newborns(const RewireTask& task, const RewireLayer& layer, con
     }
 }
 
-static void add_signs(const RewireTask& task, RewireScratch& scratch) {
-    const int64_t count = static_cast<int64_t>(scratch.newborns.size());
+// The signs of all newborns, for their packed rows.
+static const int64_t* newborn_signs(const RewireTask& task, int64_t count, RewireScratch& scratch) {
+    const size_t room = static_cast<size_t>(round_up(count, kSignsAtOnce));
+    scratch.positions.resize(room);
+    scratch.signs.resize(room);
     const uint32_t stream = uint32_t{WB_STREAM_SIGN} | static_cast<uint32_t>(task.wiring_index) << 8;
-    for (int64_t i = 0; i < count; i += 8) {
-        const int here = static_cast<int>(std::min<int64_t>(8, count - i));
-        const unsigned negative = negative_signs8(task.seed, stream, scratch.positions.data() + i, here);
-        for (int j = 0; j < here; ++j)
-            if (negative >> j & 1) scratch.newborns[static_cast<size_t>(i + j)].packed_rows |= INT32_MIN;
-    }
+    negative_signs(task.seed, stream, scratch.positions.data(), count, scratch.signs.data());
+    return scratch.signs.data();
+}
+
+static void add_signs(const RewireTask& task, RewireScratch& scratch) {
+    const int64_t* signs = newborn_signs(task, static_cast<int64_t>(scratch.newborns.size()), scratch);
+    for (Newborn& newborn : scratch.newborns) newborn.packed_rows |= static_cast<int32_t>(*signs++);
 }
 
 static void list_layers(const RewireTask& task, RewireScratch& scratch) {

@@ -17,19 +17,6 @@ static int64_t most_listed(int64_t budget) { return budget <= kMergeBudget ? bud
 
 static bool worth_streaming(const RewireTask& task, int64_t n_dead) { return n_dead > task.most_listed; }
 
-// One bit for each connection, and a word more, so that the end is a place like all others.
-static uint64_t* clear_marks(int64_t budget, RewireScratch& scratch) {
-    scratch.marks.assign(static_cast<size_t>(budget / 64 + 1), 0);
-    return scratch.marks.data();
-}
-
-static void mark(uint64_t* marks, int64_t k) { marks[k / 64] |= uint64_t{1} << (k % 64); }
-
-static void mark_listed(const RewireTask& task, const int64_t* dead, int64_t n_dead, RewireScratch& scratch) {
-    uint64_t* marks = clear_marks(task.budget, scratch);
-    for (int64_t t = 0; t < n_dead; ++t) mark(marks, dead[t]);
-}
-
 template <class T>
 static void mark_negative(const RewireTask& task, const T* theta, RewireScratch& scratch) {
     uint64_t* marks = clear_marks(task.budget, scratch);
@@ -59,114 +46,6 @@ static void drop_marked(const RewireTask& task, int64_t* died, const RewireScrat
     }
 }
 
-#if defined(__AVX2__)
-// For each byte of marks: the lanes without one, and for each lane how many without one are before it.
-struct LaneTables {
-    int32_t kept[256][8] = {}, before[256][8] = {};
-
-    constexpr LaneTables() {
-        for (int marks = 0; marks < 256; ++marks) {
-            int count = 0;
-            for (int lane = 0; lane < 8; ++lane) {
-                before[marks][lane] = count;
-                if ((marks >> lane & 1) == 0) kept[marks][count++] = lane;
-            }
-        }
-    }
-};
-static constexpr LaneTables kLanes;
-
-WB_INLINE Ints8 pick_lanes(Ints8 values, const int32_t* lanes) {
-    return (Ints8)__builtin_ia32_permvarsi256(values, load<int32_t, 32>(lanes));
-}
-
-// 64 numbers, eight at a time: what is written too much is written over next, and was read before.
-WB_INLINE int64_t leave_out_64(int32_t* values, int64_t k, int64_t to, uint64_t word) {
-    for (int i = 0; i < 8; ++i, word >>= 8) {
-        const unsigned marks = word & 255;
-        store<int32_t, 32>(values + to, pick_lanes(load<int32_t, 32>(values + k + 8 * i), kLanes.kept[marks]));
-        to += 8 - __builtin_popcount(marks);
-    }
-    return to;
-}
-
-WB_INLINE int64_t open_64(int32_t* values, int64_t k, int64_t from, uint64_t word, int32_t fill) {
-    const Ints8 bit = {1, 2, 4, 8, 16, 32, 64, 128};
-    for (int i = 8; i-- > 0; word <<= 8) {
-        const unsigned marks = static_cast<unsigned>(word >> 56);
-        from -= 8 - __builtin_popcount(marks);
-        const Ints8 moved = pick_lanes(load<int32_t, 32>(values + from), kLanes.before[marks]);
-        const Ints8 marked = (splat<int32_t, 32>(static_cast<int32_t>(marks)) & bit) != 0;
-        store<int32_t, 32>(values + k + 8 * i, (moved & ~marked) | (splat<int32_t, 32>(fill) & marked));
-    }
-    return from;
-}
-#endif
-
-// An array of floats is moved as one of integers, which a plain assignment may not do.
-template <class Element>
-WB_INLINE void copy_element(Element* to, const Element* from) {
-    Element value;
-    std::memcpy(&value, from, sizeof value);
-    std::memcpy(to, &value, sizeof value);
-}
-
-// Moves what is not marked to the left. Nothing is ever written to the right of what is read next.
-template <class Element>
-static void leave_out_marked(Element* values, int64_t count, const uint64_t* marks) {
-    int64_t to = 0;
-    for (int64_t k = 0; k < count; k += 64) {
-        const uint64_t word = marks[k / 64];
-        const int64_t here = std::min<int64_t>(64, count - k);
-        if (word == 0) {
-            if (to < k) std::memmove(values + to, values + k, static_cast<size_t>(here) * sizeof(Element));
-            to += here;
-            continue;
-        }
-#if defined(__AVX2__)
-        if constexpr (sizeof(Element) == 4) {
-            if (here == 64) {
-                to = leave_out_64(values, k, to, word);
-                continue;
-            }
-        }
-#endif
-        // Each is written, and stays if it is not marked: no branch has to guess.
-        for (int64_t i = 0; i < here; ++i) {
-            copy_element(values + to, values + k + i);
-            to += ~word >> i & 1;
-        }
-    }
-}
-
-// The reverse: the first `survivors` values move to the right, to where no mark is; marked ones become `fill`.
-template <class Element>
-static void open_marked(Element* values, int64_t count, int64_t survivors, const uint64_t* marks, Element fill) {
-    int64_t from = survivors;
-    for (int64_t k = (count - 1) / 64 * 64; k >= 0; k -= 64) {
-        const uint64_t word = marks[k / 64];
-        const int64_t here = std::min<int64_t>(64, count - k);
-        if (word == 0) {
-            from -= here;
-            if (from < k) std::memmove(values + k, values + from, static_cast<size_t>(here) * sizeof(Element));
-            continue;
-        }
-#if defined(__AVX2__)
-        if constexpr (sizeof(Element) == 4) {
-            if (here == 64) {
-                from = open_64(values, k, from, word, fill);
-                continue;
-            }
-        }
-#endif
-        for (int64_t i = here; i-- > 0;) {
-            const bool marked = word >> i & 1;
-            from -= !marked;
-            copy_element(values + k + i, marked ? &fill : values + from);
-        }
-    }
-}
-
 // What a newborn's rank becomes: its packed row, and its column for arrays of columns, whose numbers have 31 bits.
 static int64_t pack_newborn(int64_t column, int64_t row) {
     return static_cast<int64_t>(static_cast<uint64_t>(column) << 32) | row;
@@ -180,11 +59,11 @@ static void place_among_survivors(const RewireTask& task, const int64_t* born, R
     uint64_t* marks = clear_marks(task.budget, scratch);
     int64_t* newborns = scratch.ranks.data();
     const uint32_t stream = uint32_t{WB_STREAM_SIGN} | static_cast<uint32_t>(task.wiring_index) << 8;
-    int64_t positions[8];
+    int64_t positions[kSignsAtOnce] = {}, signs[kSignsAtOnce];
     int waiting = 0;
     const auto add_signs_until = [&](int64_t end) {
-        const unsigned negative = negative_signs8(task.seed, stream, positions, waiting);
-        for (int i = 0; i < waiting; ++i) newborns[end - waiting + i] |= static_cast<int64_t>(negative >> i & 1) << 31;
+        negative_signs(task.seed, stream, positions, waiting, signs);
+        for (int i = 0; i < waiting; ++i) newborns[end - waiting + i] |= signs[i];
         waiting = 0;
     };
     int64_t t = 0, final = 0;  // column pointers up to `final` count the newborns, those after it the survivors only
@@ -217,7 +96,7 @@ static void place_among_survivors(const RewireTask& task, const int64_t* born, R
             newborns[t] = pack_newborn(layer.first_column + column, row);
             mark(marks, place + t);
             positions[waiting++] = layer.first_position + column * layer.n_out + row;
-            if (waiting == 8) add_signs_until(t + 1);
+            if (waiting == kSignsAtOnce) add_signs_until(t + 1);
         }
     }
     add_signs_until(t);
@@ -234,16 +113,6 @@ static void for_each_mark(const RewireScratch& scratch, Function&& function) {
             function(t++, static_cast<int64_t>(64 * w) + __builtin_ctzll(word));
 }
 
-// Calls function(moved) for every array of the wiring, several at a time.
-template <class Function>
-static void for_each_array(const RewireTask& task, int threads, Function&& function) {
-    parallel_for(threads, task.n_carried + 2, [&](int64_t i) {
-        if (i == 0) function(wb_carried{task.packed_rows, 4, 0});
-        else if (i > 1) function(task.carried[i - 2]);
-        else if (task.columns) function(wb_carried{task.columns, 4, 0});
-    });
-}
-
 // Replaces the marked.
 static void rewire_by_streaming(const RewireTask& task, int64_t n_dead, int64_t* born, int64_t* died, int threads,
                                 RewireScratch& scratch) {
@@ -251,21 +120,11 @@ static void rewire_by_streaming(const RewireTask& task, int64_t n_dead, int64_t*
     scratch.ranks.reserve(static_cast<size_t>(n_dead));  // before anything moves: it may not be there
     for (int64_t i = 0; i < task.layers; ++i) born[i] = 0;
     drop_marked(task, died, scratch);
-    for_each_array(task, threads, [&](const wb_carried& moved) {
-        with_element(moved.size, [&](auto element) {
-            leave_out_marked(static_cast<decltype(element)*>(moved.data), task.budget, scratch.marks.data());
-        });
-    });
+    leave_out_of_all(task, threads, scratch);
     count_dormant(task, nullptr, scratch);
     draw_ranks(task, n_dead, born, scratch);
     place_among_survivors(task, born, scratch);
-    for_each_array(task, threads, [&](const wb_carried& moved) {
-        with_element(moved.size, [&](auto element) {
-            using Element = decltype(element);
-            open_marked(static_cast<Element*>(moved.data), task.budget, task.budget - n_dead, scratch.marks.data(),
-                        static_cast<Element>(moved.fill));
-        });
-    });
+    open_all(task, n_dead, threads, scratch);
     const int64_t* newborns = scratch.ranks.data();
     for_each_mark(scratch, [&](int64_t t, int64_t k) {
         task.packed_rows[k] = code_of_packed(newborns[t]);

@@ -26,17 +26,16 @@ struct RewireScratch {
     std::vector<RewireLayer> layers;
     std::vector<int64_t> dead_columns, ranks, positions, dormant;
     std::vector<Newborn> newborns;
-    std::vector<Segment> left, right, pieces;
-    std::vector<int64_t> keys, places;
-    std::vector<int32_t> columns, change;
-    std::vector<char> gathered;
-    std::vector<wb_carried> by_width[4];  // of 1, 2, 4 and 8 bytes an element
-    std::vector<uint64_t> marks;
+    std::vector<Segment> left, right;
+    std::vector<int64_t> keys, places, signs, below;
+    std::vector<int32_t> columns, change, rows, newborn_columns;
+    std::vector<uint64_t> marks, bounds;
+    std::vector<double> edges;
 
     // To be called after a rewiring: memory that one step needed may be what others lack.
     void give_back_large() {
-        give_back_if_large(dead_columns, ranks, positions, newborns, left, right, pieces, keys, places, columns, change,
-                           gathered, marks);
+        give_back_if_large(dead_columns, ranks, positions, newborns, left, right, keys, places, signs, columns, change,
+                           rows, newborn_columns, marks);
     }
 };
 
