@@ -17,10 +17,9 @@ struct InputPanel {
 WB_INLINE Floats8 load_values(const float* from) { return load<float, 32>(from); }
 WB_INLINE Floats8 load_values(const uint8_t* from) {
 #if defined(__AVX2__)
-    typedef char Bytes __attribute__((vector_size(16)));
     uint64_t raw;
     std::memcpy(&raw, from, sizeof raw);
-    return __builtin_convertvector((Ints8)__builtin_ia32_pmovzxbd256((Bytes)Vec<uint64_t, 16>{raw, 0}), Floats8);
+    return __builtin_convertvector(bytes_as_ints(raw), Floats8);
 #else
     Floats8 values;
     for (int i = 0; i < 8; ++i) values[i] = from[i];

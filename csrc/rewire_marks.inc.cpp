@@ -14,14 +14,16 @@ static uint64_t* clear_marks(int64_t budget, RewireScratch& scratch) {
 
 static void mark(uint64_t* marks, int64_t k) { marks[k / 64] |= uint64_t{1} << (k % 64); }
 
-// Marks of a list in rising order: a word is put together in a register, because one that was just stored is slow to load.
+// Marks of a list in rising order: a word is put together in a register, because one that was just stored is slow to load,
+// and whether a new one begins cannot be guessed.
 class MarkWriter {
 public:
     explicit MarkWriter(uint64_t* marks) : marks_(marks) {}
     WB_INLINE void add(int64_t k) {
-        word_ = k / 64 == at_ ? word_ : 0;
+        const uint64_t same = k / 64 == at_;
+        word_ = (word_ & -same) | uint64_t{1} << (k % 64);
         at_ = k / 64;
-        marks_[at_] = word_ |= uint64_t{1} << (k % 64);
+        marks_[at_] = word_;
     }
 
 private:
@@ -47,26 +49,10 @@ WB_INLINE Vec<int32_t, 64> with_room(Vec<int32_t, 64> values, unsigned marks, in
 }
 #elif defined(__AVX2__)
 constexpr int kMovedLanes = 8;
-// For each byte of marks: the lanes without one, and for each lane how many without one are before it.
-struct LaneTables {
-    int32_t kept[256][8] = {}, before[256][8] = {};
-
-    constexpr LaneTables() {
-        for (int marks = 0; marks < 256; ++marks) {
-            int count = 0;
-            for (int lane = 0; lane < 8; ++lane) {
-                before[marks][lane] = count;
-                if ((marks >> lane & 1) == 0) kept[marks][count++] = lane;
-            }
-        }
-    }
-};
-static constexpr LaneTables kLanes;
-
-WB_INLINE Ints8 pick_lanes(Ints8 values, const int32_t* lanes) {
-    return (Ints8)__builtin_ia32_permvarsi256(values, load<int32_t, 32>(lanes));
+WB_INLINE Ints8 pick_lanes(Ints8 values, uint64_t lanes) {
+    return (Ints8)__builtin_ia32_permvarsi256(values, bytes_as_ints(lanes));
 }
-WB_INLINE Ints8 without_marked(Ints8 values, unsigned marks) { return pick_lanes(values, kLanes.kept[marks]); }
+WB_INLINE Ints8 without_marked(Ints8 values, unsigned marks) { return pick_lanes(values, kLanes.set[~marks & 255]); }
 WB_INLINE Ints8 with_room(Ints8 values, unsigned marks, int32_t fill) {
     const Ints8 bit = {1, 2, 4, 8, 16, 32, 64, 128};
     const Ints8 marked = (splat<int32_t, 32>(static_cast<int32_t>(marks)) & bit) != 0;

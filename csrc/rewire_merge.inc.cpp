@@ -42,20 +42,42 @@ static int32_t* columns_of(const RewireTask& task, RewireScratch& scratch) {
     return scratch.columns.data();
 }
 
-// How many of n sorted keys are at most each of some ranks: searches without a branch, side by side.
+// Keeps a number out of vectors: GCC would gather those of several searches in one, which takes longer than the searches.
+template <class Pointer>
+WB_INLINE void keep_scalar(Pointer& pointer) {
+    __asm__("" : "+r"(pointer));
+}
+
+WB_INLINE int64_t sum_of(Vec<int32_t, 32> v) {
+    const Vec<int32_t, 8> pair = fold<int32_t, 16>(fold<int32_t, 32>(v));
+    return pair[0] + pair[1];
+}
+WB_INLINE int64_t sum_of(Vec<int64_t, 32> v) { return v[0] + v[1] + v[2] + v[3]; }
+
+// How many of n sorted keys are at most each of some ranks: searches without a branch, side by side, down to a stretch
+// whose keys are compared all at once. As many keys follow the last, all above any rank.
 constexpr int kSearches = 8;
+constexpr int64_t kStretch = 32;
 template <class Key>
 WB_INLINE void count_up_to(const Key* keys, int64_t n, const Key* ranks, int64_t* counts) {
     const Key* at[kSearches];
     for (int i = 0; i < kSearches; ++i) at[i] = keys;
     int64_t length = n;
-    while (length > 1) {
+    while (length > kStretch) {
         const int64_t half = length / 2;
 #pragma GCC unroll 8
-        for (int i = 0; i < kSearches; ++i) at[i] += half & -static_cast<int64_t>(at[i][half - 1] <= ranks[i]);
+        for (int i = 0; i < kSearches; ++i) {
+            at[i] += half & -static_cast<int64_t>(at[i][half - 1] <= ranks[i]);
+            keep_scalar(at[i]);
+        }
         length -= half;
     }
-    for (int i = 0; i < kSearches; ++i) counts[i] = at[i] - keys + (n > 0 && *at[i] <= ranks[i]);
+    constexpr int64_t kLanes = 32 / sizeof(Key);
+    for (int i = 0; i < kSearches; ++i) {
+        Vec<Key, 32> above{};  // less the number of keys above the rank
+        for (int64_t j = 0; j < kStretch; j += kLanes) above += load<Key, 32>(at[i] + j) > ranks[i];
+        counts[i] = at[i] - keys + kStretch + sum_of(above);
+    }
 }
 
 // How many of a layer's survivors stand before each of its newborns. The key of a survivor is its position in the layer
@@ -63,13 +85,14 @@ WB_INLINE void count_up_to(const Key* keys, int64_t n, const Key* ranks, int64_t
 template <class Key>
 static void find_places(const RewireLayer& layer, const int32_t* columns, const int32_t* packed_rows, int64_t survivors,
                         const int64_t* ranks, int64_t n_born, int64_t* places, RewireScratch& scratch) {
-    scratch.keys.resize(static_cast<size_t>(survivors) * sizeof(Key) / sizeof(int64_t) + 1);
+    scratch.keys.resize(static_cast<size_t>(survivors + kStretch) * sizeof(Key) / sizeof(int64_t) + 1);
     Key* keys = reinterpret_cast<Key*>(scratch.keys.data());
     const Key height = static_cast<Key>(layer.n_out);
     const int32_t first_column = static_cast<int32_t>(layer.first_column);
     for (int64_t i = 0; i < survivors; ++i)
         keys[i] = static_cast<Key>(columns[i] - first_column) * height + static_cast<Key>(packed_rows[i] & INT32_MAX) -
                   static_cast<Key>(i);
+    for (int64_t i = 0; i < kStretch; ++i) keys[survivors + i] = std::numeric_limits<Key>::max();
     for (int64_t t = 0; t < n_born; t += kSearches) {
         Key wanted[kSearches];
         for (int64_t i = 0; i < kSearches; ++i) wanted[i] = static_cast<Key>(ranks[std::min(t + i, n_born - 1)]);
@@ -141,8 +164,16 @@ static void rewire_by_merging(const RewireTask& task, const int64_t* dead, int64
         if (task.columns) task.columns[places[i]] = column;
         ++change[column];
     }
-    int64_t sum = 0;
-    for (int64_t c = 0; c < n_columns; ++c) task.colptr[c + 1] += sum += change[c];
+    int64_t sum = 0, c = 0;
+    for (; c + 4 <= n_columns; c += 4) {  // sums of four do not wait for the four before
+        const int64_t one = change[c], two = one + change[c + 1], three = two + change[c + 2], four = three + change[c + 3];
+        int64_t* pointer = task.colptr + c + 1;
+        pointer[0] += sum + one;
+        pointer[1] += sum + two;
+        pointer[2] += sum + three;
+        pointer[3] += sum += four;
+    }
+    for (; c < n_columns; ++c) task.colptr[c + 1] += sum += change[c];
 }
 
 }  // namespace wb::WB_ISA

@@ -166,6 +166,30 @@ WB_INLINE void keep_apart(V& product) {
 #endif
 }
 
+#if defined(__AVX2__)
+// For each byte of bits, in eight bytes: the numbers of those that are set, in order; and for each bit how many are not
+// set before it.
+struct LaneTables {
+    uint64_t set[256] = {}, before[256] = {};
+
+    constexpr LaneTables() {
+        for (int bits = 0; bits < 256; ++bits) {
+            int found = 0;
+            for (int lane = 0; lane < 8; ++lane) {
+                before[bits] |= static_cast<uint64_t>(lane - found) << 8 * lane;
+                if (bits >> lane & 1) set[bits] |= static_cast<uint64_t>(lane) << 8 * found++;
+            }
+        }
+    }
+};
+static constexpr LaneTables kLanes;
+
+WB_INLINE Ints8 bytes_as_ints(uint64_t bytes) {
+    typedef char Bytes __attribute__((vector_size(16)));
+    return (Ints8)__builtin_ia32_pmovzxbd256((Bytes)Vec<uint64_t, 16>{bytes, 0});
+}
+#endif
+
 // Bit i: whether values[i] < 0, for eight values.
 template <class T>
 WB_INLINE unsigned negative_bits(const T* values) {

@@ -202,19 +202,33 @@ struct Dead {
     }
 };
 
-// Indices of the negative ones of at most a block, added to `dead`. They are few and anywhere, so the first of eight is
-// written whether it exists or not, and counted if it does: no branch has to guess, except for a second one.
+// k + the numbers of the bits that are set, in order; eight numbers are written, whatever the bits. Returns what follows
+// the last that counts: no branch has to guess how many there are.
+WB_INLINE int64_t* list_bits(unsigned bits, int64_t k, int64_t* to) {
+#if defined(__AVX2__)
+    const Vec<int64_t, 32> base = splat<int64_t, 32>(k);
+    Vec<int32_t, 16> halves[2];
+    const Ints8 numbers = bytes_as_ints(kLanes.set[bits]);
+    std::memcpy(halves, &numbers, sizeof halves);
+    for (int i = 0; i < 2; ++i)
+        store<int64_t, 32>(to + 4 * i, base + __builtin_convertvector(halves[i], Vec<int64_t, 32>));
+    return to + __builtin_popcount(bits);
+#else
+    // The first is written whether it exists or not, and counted if it does; only a second one is a surprise.
+    do {
+        *to = k + __builtin_ctz(bits | 1u << 8);
+        to += bits != 0;
+        bits &= bits - 1;
+    } while (bits != 0);
+    return to;
+#endif
+}
+
+// Indices of the negative ones of at most a block, added to `dead`.
 template <class T>
 static void find_dead(const T* theta, int64_t from, int64_t to, Dead& dead) {
-    int64_t found[kUpdateBlock + 1], *next = found, k = from;
-    for (; k + 8 <= to; k += 8) {
-        unsigned bits = negative_bits(theta + k);
-        do {
-            *next = k + __builtin_ctz(bits | 1u << 8);
-            next += bits != 0;
-            bits &= bits - 1;
-        } while (bits != 0);
-    }
+    int64_t found[kUpdateBlock + 8], *next = found, k = from;
+    for (; k + 8 <= to; k += 8) next = list_bits(negative_bits(theta + k), k, next);
     for (; k < to; ++k) {
         *next = k;
         next += theta[k] < 0;
