@@ -94,7 +94,7 @@ private:
         int64_t column = 0;
         for (int64_t i = 0; i < spec.layers; ++i) {
             const int64_t end = column + spec.n_in[i];
-            const bool thin = is_thin(spec.colptr[end] - spec.colptr[column], spec.n_in[i]) && end < INT32_MAX;
+            const bool thin = is_thin(spec.colptr[end] - spec.colptr[column], spec.n_in[i], spec.n_out[i]) && end < INT32_MAX;
             wiring.is_thin.push_back(thin);
             wiring.first_column.push_back(column);
             any_thin |= thin;
@@ -130,7 +130,7 @@ private:
         const int64_t size = run_.x_is_bytes ? 1 : 4;
         prefetch_samples(static_cast<const char*>(run_.x), run_.x_stride * size, input_.n_in * size, samples, count);
         if (run_.loss_kind == WB_CROSS_ENTROPY)
-            for (int64_t b = 0; b < count; ++b) (void)*const_cast<const volatile int64_t*>(run_.labels + samples[b]);
+            for (int64_t b = 0; b < count; ++b) __builtin_prefetch(run_.labels + samples[b]);
     }
 
     // Leaves the gradients of one batch in place and returns its loss.

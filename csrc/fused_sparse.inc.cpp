@@ -21,9 +21,11 @@ struct SparsePart {
     float* gradient;
 };
 
-// Connections a column, below which a layer is thin.
-constexpr int64_t kThinColumn = 8;
-WB_INLINE bool is_thin(int64_t connections, int64_t n_in) { return connections < kThinColumn * n_in; }
+// Connections a column, below which a layer is thin; and its rows, so that a panel of them has less than 4 GB.
+constexpr int64_t kThinColumn = 8, kMostThinRows = int64_t{1} << 25;
+WB_INLINE bool is_thin(int64_t connections, int64_t n_in, int64_t n_out) {
+    return connections < kThinColumn * n_in && n_out < kMostThinRows;
+}
 
 struct Range {
     int64_t begin, end;
@@ -37,8 +39,10 @@ public:
     WB_INLINE PanelAt(const float* panel, int64_t first)
         : base_(reinterpret_cast<uintptr_t>(panel) - static_cast<uintptr_t>(first) * kBytes) {}
     WB_INLINE float* operator[](uint32_t feature) const { return reinterpret_cast<float*>(base_ + feature * kBytes); }
-    // Of a connection's row: see row_of.
-    WB_INLINE float* row(int32_t packed_rows) const { return (*this)[static_cast<uint32_t>(row_of(packed_rows))]; }
+    // Of a connection's row: a product of 32 bits loses the sign's bit by itself, and kMostThinRows loses nothing else.
+    WB_INLINE float* row(int32_t packed_rows) const {
+        return reinterpret_cast<float*>(base_ + static_cast<uint32_t>(packed_rows) * static_cast<uint32_t>(kBytes));
+    }
 
 private:
     static constexpr uintptr_t kBytes = V * 32;
@@ -56,13 +60,18 @@ WB_INLINE Floats8 splat_weight(const SparsePart& part, int64_t k) {
 template <int V>
 static void forward_thin(const SparsePart part, Range range, const float* x, float* y) {
     const PanelAt<V> inputs(x, part.first_column), outputs(y, 0);
+    // Of an even number of vectors, as wide ones as there are: each is a load, a product and a store.
+    constexpr int kBytes = V % 2 == 0 && kVectorBytes == 64 ? 64 : 32, kParts = V * 32 / kBytes, kFloats = kBytes / 4;
+    typedef Vec<int32_t, kBytes> Ints;
     for (int64_t k = range.begin; k < range.end; ++k) {
         const float* from = inputs[static_cast<uint32_t>(part.columns[k])];
         float* to = outputs.row(part.packed_rows[k]);
-        const Floats8 weight = splat_weight(part, k);
-        Floats8 sum[V];
-        for (int v = 0; v < V; ++v) sum[v] = load<float, 32>(to + 8 * v) + weight * load<float, 32>(from + 8 * v);
-        for (int v = 0; v < V; ++v) store<float, 32>(to + 8 * v, sum[v]);
+        const Ints sign = splat<int32_t, kBytes>(part.packed_rows[k]) & INT32_MIN;
+        const Vec<float, kBytes> weight = (Vec<float, kBytes>)((Ints)splat<float, kBytes>(part.theta[k]) ^ sign);
+        Vec<float, kBytes> sum[kParts];
+        for (int v = 0; v < kParts; ++v)
+            sum[v] = load<float, kBytes>(to + kFloats * v) + weight * load<float, kBytes>(from + kFloats * v);
+        for (int v = 0; v < kParts; ++v) store<float, kBytes>(to + kFloats * v, sum[v]);
     }
 }
 

@@ -171,7 +171,7 @@ public:
         __extension__ typedef unsigned __int128 Product;
         const uint64_t quotient = static_cast<uint64_t>(static_cast<Product>(x) * inverse_ >> 64);
         const uint64_t rest = x - quotient * n_;
-        return static_cast<int64_t>(rest >= n_ ? rest - n_ : rest);
+        return static_cast<int64_t>(rest - (n_ & -static_cast<uint64_t>(rest >= n_)));  // no branch to guess
     }
 
 private:

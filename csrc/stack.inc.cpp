@@ -28,7 +28,7 @@ public:
         int64_t outputs = 0, columns = 0;
         for (int64_t i = 0; i < n_layers; ++i) {
             outputs += layers[i].n_out;
-            if (is_thin(connections(layers[i]), layers[i].n_in)) columns += connections(layers[i]) + 8;
+            if (is_thin(connections(layers[i]), layers[i].n_in, layers[i].n_out)) columns += connections(layers[i]) + 8;
         }
         panel_size_ = outputs * lanes_;
         punch_ticket(kept + panel_size_ * ((batch + kMostSamples - 1) / kMostSamples), backward);
@@ -46,7 +46,7 @@ public:
             PanelLayer layer{spec.n_in, spec.n_out, spec.activation, nullptr, spec.bias, {}, nullptr, nullptr, kept,
                              take(space, spec.n_out * lanes_)};
             kept += spec.n_out * lanes_;
-            if (is_thin(count, spec.n_in)) {
+            if (is_thin(count, spec.n_in, spec.n_out)) {
                 own_columns = reinterpret_cast<int32_t*>(take(space, count + 8));
                 if (!known_) write_columns(spec.colptr, spec.n_in, own_columns);
             }
