@@ -8,6 +8,7 @@ from torch import Tensor
 from wirebound.ops.faults import require_active
 from wirebound.ops.layer_shapes import ConvWindow, Gradients
 from wirebound.ops.layout import LayerIndex, for_connections, rows_of, signs_of
+from wirebound.ops.reference import conv_products, products
 
 _CHUNK_ELEMENTS = 1 << 22  # activations gathered at a time, so that scratch does not grow with K
 _View = tuple[slice, slice, slice, slice]
@@ -52,6 +53,8 @@ class ReferenceLayers:
         """y = x Wᵀ + bias for x of shape [batch, n_in] and the sparse W of one layer, W[row, column] = sign · θ."""
         require_active(theta, index.bound)
         batch, connections = x.shape[0], theta.numel()
+        if products.has_products(theta, batch):
+            return products.linear_forward(x, theta, index, n_out, bias)
         rows, columns, signs = _read(index, theta.dtype)
         weight, inputs, y = theta * signs, x.t(), x.new_zeros(n_out, batch)
         for part in _chunks(batch, connections):
@@ -65,6 +68,8 @@ class ReferenceLayers:
     ) -> Gradients:
         """Gradients to the input and to θ at the active positions, sign · Σ_batch x · dy; None where not needed."""
         batch, connections = x.shape[0], theta.numel()
+        if products.has_products(theta, batch):
+            return products.linear_backward(x, dy, theta, index, need_dx, need_dtheta)
         rows, columns, signs = _read(index, theta.dtype)
         dx = x.new_zeros(x.shape[1], batch) if need_dx else None
         dtheta = torch.empty_like(theta) if need_dtheta else None
@@ -84,6 +89,8 @@ class ReferenceLayers:
         """The convolution of x [batch, channels, height, width] with the sparse weights of one layer, plus bias."""
         require_active(theta, index.bound)
         batch, height, width = x.shape[0], window.out_size(x.shape[2], 0), window.out_size(x.shape[3], 1)
+        if conv_products.convolves_by_products(theta, window, batch * height * width):
+            return conv_products.conv2d_forward(x, theta, index, window, bias)
         rows, columns, signs = _read(index, theta.dtype)
         weight, y = theta * signs, x.new_zeros(batch, window.out_channels, height, width)
         padded = window.pad(x)
@@ -97,6 +104,8 @@ class ReferenceLayers:
     ) -> Gradients:  # fmt: skip
         """Gradients of the convolution to its input and to θ at the active positions; None where not needed."""
         batch, _, height, width = dy.shape
+        if conv_products.convolves_by_products(theta, window, batch * height * width):
+            return conv_products.conv2d_backward(x, dy, theta, index, window, need_dx, need_dtheta)
         rows, columns, signs = _read(index, theta.dtype)
         padded = window.pad(x)
         dx = torch.zeros_like(padded, memory_format=torch.contiguous_format) if need_dx else None

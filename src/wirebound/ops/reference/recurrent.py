@@ -91,7 +91,7 @@ class ReferenceRecurrent(ReferenceLayers):
         assert dtheta_hh is not None
         dbias_ih, dbias_hh = (None if b is None else f.sum(0) for b, f in ((cell.bias_ih, flat_x), (cell.bias_hh, flat_h)))
         seen = WatchedGradients(flat_x, flat_h, h_before) if watched else None
-        dx = None if dx is None else dx.view(steps, batch, n_in)
+        dx = None if dx is None else dx.reshape(steps, batch, n_in)
         return RecurrentGradients(dx, dh, dc, dtheta_ih, dtheta_hh, dbias_ih, dbias_hh, seen)
 
 
