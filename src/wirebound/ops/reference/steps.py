@@ -8,6 +8,7 @@ Every array that is carried along (θ, optimiser state) is put in order again, i
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -158,16 +159,17 @@ def replace_(
     edges = torch.tensor(geometry.column_start, device=colptr.device)
     bounds = colptr[edges]
     died = torch.searchsorted(dead, bounds).diff()
-    alive = _alive(packed_rows, dead)
-    survivors = geometry.positions(packed_rows, colptr)[alive]
+    kept = _survivors(packed_rows, dead)
+    survivors = geometry.positions(packed_rows, colptr).index_select(0, kept)
     columns, rows = geometry.locate(newborns)
-    # Two sorted lists merge by counting how many of the other list stand before each element.
+    # Two sorted lists merge: a newborn's place is its number plus the survivors before it, and these take the other places
+    # in their order. One gather for each array, from where its elements were, then moves all survivors.
     place_new = torch.arange(newborns.numel(), device=packed_rows.device) + torch.searchsorted(survivors, newborns)
-    place_old = torch.arange(survivors.numel(), device=packed_rows.device) + torch.searchsorted(newborns, survivors)
+    source = torch.zeros(packed_rows.numel(), dtype=torch.int64, device=packed_rows.device)
+    source[_survivors(packed_rows, place_new)] = kept
     moving, values = [(packed_rows, pack(rows, negative)), *carried], []
     for array, fill in moving:
-        values.append(torch.empty_like(array))
-        values[-1][place_old] = array[alive]
+        values.append(array.index_select(0, source))
         values[-1][place_new] = fill
     # colptr[c] counts the connections left of column c: those that stayed, and the newborns that came in there.
     born_before = torch.searchsorted(columns, torch.arange(colptr.numel(), device=packed_rows.device))
@@ -177,10 +179,16 @@ def replace_(
     return (colptr[edges] - bounds).diff() + died, died
 
 
-def _alive(packed_rows: Tensor, dead: Tensor) -> Tensor:
+def _survivors(packed_rows: Tensor, dead: Tensor) -> Tensor:
+    """The places of a wiring that are not among these, sorted."""
     alive = torch.ones(packed_rows.numel(), dtype=torch.bool, device=packed_rows.device)
     alive[dead] = False
-    return alive
+    return torch.nonzero(alive).view(-1)
+
+
+def _all_finite(values: Tensor) -> bool:
+    # What is not finite makes the sum so, and one sum takes a tenth of the time; large numbers may do the same.
+    return math.isfinite(float(values.sum())) or bool(torch.isfinite(values).all())
 
 
 class ReferenceSteps:
@@ -193,11 +201,11 @@ class ReferenceSteps:
         ``clamp``: a step without rewiring, θ stops at 0 instead of dying. Not ``sign_bound``: θ may take any sign,
         nothing drifts and nothing dies.
         """
-        if not torch.isfinite(theta).all():
+        if not _all_finite(theta):
             raise not_finite(step)
         if rule.kind != RuleKind.NONE:
             assert grad is not None
-            if not torch.isfinite(grad).all():  # before anything is written
+            if not _all_finite(grad):  # before anything is written
                 raise not_finite(step)
             grad = -grad if rule.maximize else grad
             for first, last, own, newborn in _pieces(rule, drifts, theta.numel()):
@@ -210,7 +218,7 @@ class ReferenceSteps:
             if drift.noise_std:
                 nu = philox.normals(seed, stream, step, part.numel(), theta.device, first=drift.first)
                 part.add_(nu.to(theta.dtype), alpha=drift.noise_std)
-        if not torch.isfinite(theta).all():
+        if not _all_finite(theta):
             raise not_finite(step)
         if sign_bound and not clamp:
             return torch.nonzero(theta < 0).view(-1)
@@ -224,7 +232,7 @@ class ReferenceSteps:
         """Replace the ``dead`` (sorted indices) by newborns, in place, all that is ``carried`` (θ too) along; (born,
         died) of each layer. Newborns are drawn uniformly over all dormant positions, or their layers by ``shares``."""
         positions = wiring.geometry.positions(wiring.packed_rows, wiring.colptr)
-        survivors = positions[_alive(wiring.packed_rows, dead)]
+        survivors = positions.index_select(0, _survivors(wiring.packed_rows, dead))
         newborns = draw_newborns(wiring, survivors, dead.numel(), step, shares)
         negative = philox.negative_signs(newborns, wiring.seed, wiring.index)
         return replace_(wiring, carried, dead, newborns, negative)
