@@ -93,7 +93,7 @@ def _torch_has_products(dtype: torch.dtype) -> bool:
             dense = torch.ones(1, 1, dtype=dtype, device="cpu")
             matrix = _csr(pointers, pointers[:1], dense[0].clone(), (1, 1))
             torch.sparse.sampled_addmm(matrix, dense, dense, out=matrix)
-            return float(torch.mm(matrix, dense)) == 2.0
+            return float(product(matrix, dense)) == 2.0
         except (AttributeError, RuntimeError):
             return False
 
