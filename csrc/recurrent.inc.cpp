@@ -98,17 +98,32 @@ static int recurrent_fault(const wb_recurrent& job, int bound) {
     return layer_fault(matrices.hh, job.connections_hh, bound);
 }
 
+// Calls run(task, threads) for each of some tasks, the directions of one layer. As many threads as tasks take one each,
+// which needs no panels; more share the panels of one task after another. Which of both changes no result.
+template <class T, class Run>
+static void each_task(const wb_recurrent* tasks, int count, int threads, Run&& run) {
+    const auto useful = [&](int task) { return recurrent_threads(tasks[task], Matrices<T>(tasks[task]).connections(), threads); };
+    const bool one_panel = count > 0 && tasks[0].batch <= widest_samples<T>;
+    const bool side_by_side = count > 1 && useful(0) > 1 && (threads <= count || one_panel);
+    if (side_by_side) parallel_for(threads, count, [&](int64_t task) { run(task, 1); });
+    for (int task = 0; !side_by_side && task < count; ++task) run(task, threads);
+}
+
 template <class T>
-static int entry_recurrent_forward(const wb_recurrent* task, int threads) {
-    if (const int fault = recurrent_fault<T>(*task, task->bound)) return fault;
-    recurrent_forward<T>(task, threads);
+static int entry_recurrent_forward(const wb_recurrent* tasks, int count, int threads) {
+    for (int task = 0; task < count; ++task)
+        if (const int fault = recurrent_fault<T>(tasks[task], tasks[task].bound)) return fault;
+    each_task<T>(tasks, count, threads, [&](int64_t task, int own) { recurrent_forward<T>(tasks + task, own); });
     return WB_FINE;
 }
 
 template <class T>
-static int entry_recurrent_backward(const wb_recurrent* task, const wb_recurrent_gradients* gradients, int threads) {
-    if (const int fault = recurrent_fault<T>(*task, 0)) return fault;
-    recurrent_backward<T>(task, gradients, threads);
+static int entry_recurrent_backward(const wb_recurrent* tasks, const wb_recurrent_gradients* gradients, int count,
+                                    int threads) {
+    for (int task = 0; task < count; ++task)
+        if (const int fault = recurrent_fault<T>(tasks[task], 0)) return fault;
+    each_task<T>(tasks, count, threads,
+                 [&](int64_t task, int own) { recurrent_backward<T>(tasks + task, gradients + task, own); });
     return WB_FINE;
 }
 

@@ -25,7 +25,7 @@ enum {
 };
 
 // Raised whenever a struct below or a signature in kernels.def changes; Python refuses a library with another number.
-#define WB_ABI_VERSION 5
+#define WB_ABI_VERSION 6
 
 // ---- conv ----------------------------------------------------------------------------------------------------------
 

@@ -182,11 +182,20 @@ static void check(Random& random, int64_t batch) {
     task.y = y.data(), task.y_time = of_y.time, task.y_sample = of_y.sample;
     task.h_n = h_n.data(), task.c_n = gru ? nullptr : c_n.data();
     std::vector<T> again;
-    CHECK(Kernels<T>::forward(&task, 1) == WB_FINE);  // nothing kept
+    CHECK(Kernels<T>::forward(&task, 1, 1) == WB_FINE);  // nothing kept
     again = y;
     task.kept = kept.data();
-    CHECK(Kernels<T>::forward(&task, 3) == WB_FINE);
+    CHECK(Kernels<T>::forward(&task, 1, 3) == WB_FINE);
     CHECK(y.empty() || std::memcmp(y.data(), again.data(), y.size() * sizeof(T)) == 0);
+    // Two at once, as the directions of a layer, each with memory of its own.
+    std::vector<T> other_y(y.size(), T(-7)), other_h(h_n.size()), other_c(c_n.size()), other_kept(kept.size());
+    wb_recurrent both[2] = {task, task};
+    both[1].y = other_y.data(), both[1].h_n = other_h.data(), both[1].c_n = gru ? nullptr : other_c.data();
+    both[1].kept = other_kept.data();
+    CHECK(Kernels<T>::forward(both, 2, 2) == WB_FINE);
+    CHECK(y == again);
+    CHECK(other_y == again);
+    CHECK(other_h == h_n);
 
     std::vector<T> dx(static_cast<size_t>(of_dx.size), T(-7)), dh_0(h_0.size()), dc_0(c_0.size());
     std::vector<T> dtheta_ih(ih.size(), T(-7)), dtheta_hh(hh.size(), T(-7)), dbias_ih(b_ih.size(), T(-7)), dbias_hh(b_hh.size(), T(-7));
@@ -199,10 +208,24 @@ static void check(Random& random, int64_t batch) {
     wanted.dtheta_ih = dtheta_ih.data(), wanted.dtheta_hh = dtheta_hh.data();
     if (with_bias) wanted.dbias_ih = dbias_ih.data(), wanted.dbias_hh = dbias_hh.data();
     if (watched && !seen_h.empty()) wanted.sums = seen_sums.data(), wanted.h_before = seen_h.data();
-    Kernels<T>::backward(&task, &wanted, 1);
+    Kernels<T>::backward(&task, &wanted, 1, 1);
     const std::vector<T> alone = dtheta_hh;
-    Kernels<T>::backward(&task, &wanted, 3);
+    Kernels<T>::backward(&task, &wanted, 1, 3);
     CHECK(alone.empty() || std::memcmp(alone.data(), dtheta_hh.data(), alone.size() * sizeof(T)) == 0);
+    std::vector<T> other_dx(dx.size(), T(-7)), other_dh(dh_0.size()), other_dc(dc_0.size()), other_ih(ih.size()), other_hh(hh.size());
+    std::vector<T> other_b_ih(b_ih.size()), other_b_hh(b_hh.size()), other_sums(seen_sums.size()), other_seen(seen_h.size());
+    wb_recurrent_gradients both_wanted[2] = {wanted, wanted};
+    wb_recurrent_gradients& other = both_wanted[1];
+    if (need_dx) other.dx = other_dx.data();
+    other.dh_0 = other_dh.data(), other.dc_0 = gru ? nullptr : other_dc.data();
+    other.dtheta_ih = other_ih.data(), other.dtheta_hh = other_hh.data();
+    if (with_bias) other.dbias_ih = other_b_ih.data(), other.dbias_hh = other_b_hh.data();
+    if (wanted.sums != nullptr) other.sums = other_sums.data(), other.h_before = other_seen.data();
+    CHECK(Kernels<T>::backward(both, both_wanted, 2, 2) == WB_FINE);
+    CHECK(dtheta_hh == alone);
+    CHECK(other_hh == alone);
+    CHECK(other_dx == dx);
+    CHECK(other_dh == dh_0);
 
     Numbers e_ih(ih.size(), 0.0), e_hh(hh.size(), 0.0), eb_ih(static_cast<size_t>(rows), 0.0), eb_hh = eb_ih;
     const Numbers bias_ih = with_bias ? Numbers(b_ih.begin(), b_ih.end()) : eb_ih, bias_hh = with_bias ? Numbers(b_hh.begin(), b_hh.end()) : eb_ih;

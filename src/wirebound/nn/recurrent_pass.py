@@ -146,10 +146,9 @@ class Pass:
         steps, batch, _ = x.shape
         width = len(cells) * self.hidden
         y = x.new_empty(batch, steps, width).transpose(0, 1) if self.batch_first else x.new_empty(steps, batch, width)
-        outcomes = []
-        for d, cell in enumerate(cells):
-            own = y[:, :, d * self.hidden : (d + 1) * self.hidden]
-            outcomes.append(ops.backend_of(cell.theta_ih).recurrent_forward(cell, x, h_0[d], _at(c_0, d), own, keep))
+        own = [y[:, :, d * self.hidden : (d + 1) * self.hidden] for d in range(len(cells))]
+        calls = [(cell, x, h_0[d], _at(c_0, d), own[d], keep) for d, cell in enumerate(cells)]
+        outcomes = ops.backend_of(cells[0].theta_ih).recurrent_forward_each(calls)
         h_n = torch.stack([o.h_n for o in outcomes])
         c_n = None if c_0 is None else torch.stack([o.c_n for o in outcomes if o.c_n is not None])
         return (y, h_n, c_n), [tensor for o in outcomes for tensor in o.kept]
@@ -192,13 +191,13 @@ class _Recurrent(torch.autograd.Function):
         dy, dh_n, dc_n = (None if gradient is None else in_memory(gradient) for gradient in grads)
         watched = any(m.fast_wiring.watch is not None for one in job.directions for m in (one.ih, one.hh))
         dx: Tensor | None = None
-        dh_0, dc_0, gradients = [], [], []
+        dh_0, dc_0, gradients, calls = [], [], [], []
         for d, cell in enumerate(cells):
             own_dy = None if dy is None else dy[:, :, d * job.hidden : (d + 1) * job.hidden]
             start = (h_0[d], _at(c_0, d), kept[each * d : each * (d + 1)])
             dy_and_ends = (own_dy, _at(dh_n, d), _at(dc_n, d))
-            backward = ops.backend_of(cell.theta_ih).recurrent_backward
-            found = backward(cell, x, *start, *dy_and_ends, ctx.needs_input_grad[1], watched)
+            calls.append((cell, x, *start, *dy_and_ends, ctx.needs_input_grad[1], watched))
+        for d, found in enumerate(ops.backend_of(cells[0].theta_ih).recurrent_backward_each(calls)):
             job.watch(d, x, found)
             dx = found.dx if dx is None or found.dx is None else dx.add_(found.dx)
             dh_0.append(found.dh_0)

@@ -128,6 +128,14 @@ class RecurrentGradients(NamedTuple):
     watched: WatchedGradients | None
 
 
+# The arguments of ``recurrent_forward``: cell, x, h_0, c_0, y, keep; and of ``recurrent_backward``: cell, x, h_0, c_0, kept,
+# dy, dh_n, dc_n, need_dx, watched.
+ForwardCall = tuple[Recurrence, Tensor, Tensor, Tensor | None, Tensor, bool]
+BackwardCall = tuple[
+    Recurrence, Tensor, Tensor, Tensor | None, tuple[Tensor, ...], Tensor | None, Tensor | None, Tensor | None, bool, bool
+]  # fmt: skip
+
+
 class StackLayer(NamedTuple):
     """One layer of a stack: its part of a wiring, its bias, and the function behind it (numbers of csrc/wirebound.h)."""
 

@@ -10,7 +10,7 @@ import os
 import warnings
 from pathlib import Path
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 PATH = Path(__file__).resolve().parent.parent / "_native" / "libwirebound.so"
 
 INT, UINT, LONG, ULONG = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64
@@ -45,8 +45,8 @@ _TABLE = """
     wb_fused_steps_f32      l  p p
     wb_stack_forward_f32    i  p l p l l p p l
     wb_stack_backward_f32   i  p l p l l p p l p l p
-    wb_recurrent_forward_*  i  p i
-    wb_recurrent_backward_* i  p p i
+    wb_recurrent_forward_*  i  p i i
+    wb_recurrent_backward_* i  p p i i
 """
 PROTOTYPES = {
     name: (_LETTERS[result], [_LETTERS[letter] for letter in arguments])

@@ -2,7 +2,7 @@
 call also runs an operator that does nothing and says how many multiply-adds the kernel did.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +40,10 @@ def _recurrent(cell: Recurrence, x: Tensor, passes_ih: int, passes_hh: int) -> t
     return x, samples * (passes_ih * cell.theta_ih.numel() + passes_hh * cell.theta_hh.numel())
 
 
+def _all(each: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, int]:
+    return each[0][0], sum(count for _, count in each)
+
+
 # An input of the kernel and its multiply-adds, from the arguments of each method of a backend that works on layers.
 _WORK: dict[str, Callable[..., tuple[Tensor, int]]] = {
     "linear_forward": lambda x, theta, *rest: (x, x.shape[0] * theta.numel()),
@@ -48,8 +52,8 @@ _WORK: dict[str, Callable[..., tuple[Tensor, int]]] = {
     "conv2d_backward": lambda x, dy, theta, index, window, *need: _conv(x, theta, window, sum(need)),
     "stem_forward": lambda x, weight, bias, shape: _stem(x, shape),
     "stem_backward": lambda x, kept, dy, shape: _stem(x, shape),
-    "recurrent_forward": lambda cell, x, *rest: _recurrent(cell, x, 1, 1),
-    "recurrent_backward": lambda cell, x, *rest: _recurrent(cell, x, 1 + rest[-2], 2),
+    "recurrent_forward_each": lambda calls: _all([_recurrent(cell, x, 1, 1) for cell, x, *_ in calls]),
+    "recurrent_backward_each": lambda calls: _all([_recurrent(cell, x, 1 + rest[-2], 2) for cell, x, *rest in calls]),
 }
 
 

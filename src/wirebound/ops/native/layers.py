@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +10,16 @@ from torch import Tensor
 
 from wirebound.ops import spare_memory, structs
 from wirebound.ops.faults import raise_fault
-from wirebound.ops.layer_shapes import ConvWindow, Gradients, Kept, Recurrence, RecurrentGradients, WatchedGradients
+from wirebound.ops.layer_shapes import (
+    BackwardCall,
+    ConvWindow,
+    ForwardCall,
+    Gradients,
+    Kept,
+    Recurrence,
+    RecurrentGradients,
+    WatchedGradients,
+)
 from wirebound.ops.layout import LayerIndex
 from wirebound.ops.native.calls import address, functions, layer_addresses
 from wirebound.ops.reference.recurrent import ReferenceRecurrent
@@ -128,22 +138,31 @@ class NativeLayers(ReferenceRecurrent):
             raise_fault(status)
         return dx, dtheta
 
+    def recurrent_forward_each(self, calls: Sequence[ForwardCall]) -> list[Kept]:
+        if calls[0][0].is_simple:
+            return super().recurrent_forward_each(calls)
+        tasks = [_ForwardTask(*call) for call in calls]
+        together = (structs.Recurrent * len(tasks))(*(task.task for task in tasks))
+        if status := _RECURRENT_FORWARD[calls[0][1].dtype](together, len(tasks), _threads()):
+            raise_fault(status)
+        return [task.outcome for task in tasks]
+
+    def recurrent_backward_each(self, calls: Sequence[BackwardCall]) -> list[RecurrentGradients]:
+        if calls[0][0].is_simple:
+            return super().recurrent_backward_each(calls)
+        tasks = [_BackwardTask(*call) for call in calls]
+        together = (structs.Recurrent * len(tasks))(*(task.task for task in tasks))
+        wanted = (structs.RecurrentGradients * len(tasks))(*(task.wanted for task in tasks))
+        if status := _RECURRENT_BACKWARD[calls[0][1].dtype](together, wanted, len(tasks), _threads()):
+            raise_fault(status)
+        return [task.outcome() for task in tasks]
+
     def recurrent_forward(
         self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, keep: bool
     ) -> Kept:
         if cell.is_simple:
             return super().recurrent_forward(cell, x, h_0, c_0, y, keep)
-        x, h_0 = _dense_features(x), h_0.contiguous()
-        c_0 = None if c_0 is None else c_0.contiguous()
-        steps, batch, _ = x.shape
-        h_n, c_n = torch.empty_like(h_0), _empty_like(c_0)
-        kept = spare_memory.take(x, _room(batch, x.element_size()) * steps * _KEPT * cell.hidden) if keep else None
-        task = _c_recurrent(cell, x, h_0, c_0)
-        task.y, task.y_time, task.y_sample = y.data_ptr(), y.stride(0), y.stride(1)
-        task.h_n, task.c_n, task.kept = h_n.data_ptr(), address(c_n), address(kept)
-        if status := _RECURRENT_FORWARD[x.dtype](ctypes.byref(task), _threads()):
-            raise_fault(status)
-        return Kept(h_n, c_n, () if kept is None else (kept,))
+        return self.recurrent_forward_each([(cell, x, h_0, c_0, y, keep)])[0]
 
     def recurrent_backward(
         self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, kept: tuple[Tensor, ...],
@@ -151,16 +170,42 @@ class NativeLayers(ReferenceRecurrent):
     ) -> RecurrentGradients:  # fmt: skip
         if cell.is_simple:
             return super().recurrent_backward(cell, x, h_0, c_0, kept, dy, dh_n, dc_n, need_dx, watched)
+        return self.recurrent_backward_each([(cell, x, h_0, c_0, kept, dy, dh_n, dc_n, need_dx, watched)])[0]
+
+
+class _ForwardTask:
+    """One direction forward, as the kernels read it; it holds the tensors whose addresses it has."""
+
+    def __init__(self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, keep: bool) -> None:
+        x, h_0 = _dense_features(x), h_0.contiguous()
+        c_0 = None if c_0 is None else c_0.contiguous()
+        steps, batch, _ = x.shape
+        h_n, c_n = torch.empty_like(h_0), _empty_like(c_0)
+        kept = spare_memory.take(x, _room(batch, x.element_size()) * steps * _KEPT * cell.hidden) if keep else None
+        task = self.task = _c_recurrent(cell, x, h_0, c_0)
+        task.y, task.y_time, task.y_sample = y.data_ptr(), y.stride(0), y.stride(1)
+        task.h_n, task.c_n, task.kept = h_n.data_ptr(), address(c_n), address(kept)
+        self._alive = (cell, x, h_0, c_0, y)
+        self.outcome = Kept(h_n, c_n, () if kept is None else (kept,))
+
+
+class _BackwardTask:
+    """One direction backward, as the kernels read it; it holds the tensors whose addresses it has."""
+
+    def __init__(
+        self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, kept: tuple[Tensor, ...],
+        dy: Tensor | None, dh_n: Tensor | None, dc_n: Tensor | None, need_dx: bool, watched: bool,
+    ) -> None:  # fmt: skip
         x, h_0 = _dense_features(x), h_0.contiguous()
         c_0, dh_n, dc_n = (None if t is None else t.contiguous() for t in (c_0, dh_n, dc_n))
-        task = _c_recurrent(cell, x, h_0, c_0)
+        task = self.task = _c_recurrent(cell, x, h_0, c_0)
         task.kept = kept[0].data_ptr()
         dh_0, dc_0, dbias_ih, dbias_hh = torch.empty_like(h_0), *map(_empty_like, (c_0, cell.bias_ih, cell.bias_hh))
         dtheta_ih, dtheta_hh = torch.empty_like(cell.theta_ih), torch.empty_like(cell.theta_hh)
         rows = x.shape[0] * x.shape[1]
-        sums = x.new_zeros(rows, cell.hidden, 4) if watched else None
-        h_before = x.new_zeros(rows, cell.hidden) if watched else None
-        wanted = structs.RecurrentGradients(
+        self._sums = sums = x.new_zeros(rows, cell.hidden, 4) if watched else None
+        self._h_before = h_before = x.new_zeros(rows, cell.hidden) if watched else None
+        wanted = self.wanted = structs.RecurrentGradients(
             dh_n=address(dh_n), dc_n=address(dc_n), dh_0=dh_0.data_ptr(), dc_0=address(dc_0),
             dtheta_ih=dtheta_ih.data_ptr(), dtheta_hh=dtheta_hh.data_ptr(),
             dbias_ih=address(dbias_ih), dbias_hh=address(dbias_hh), sums=address(sums), h_before=address(h_before),
@@ -171,10 +216,13 @@ class NativeLayers(ReferenceRecurrent):
         dx = _dense_features(torch.empty_like(x)) if need_dx else None
         if dx is not None:
             wanted.dx, wanted.dx_time, wanted.dx_sample = dx.data_ptr(), dx.stride(0), dx.stride(1)
-        if status := _RECURRENT_BACKWARD[x.dtype](ctypes.byref(task), ctypes.byref(wanted), _threads()):
-            raise_fault(status)
-        seen = None
-        if sums is not None and h_before is not None:
-            of_ih, of_hh = (sums[:, :, gates].transpose(1, 2).reshape(rows, -1) for gates in _SUMS[cell.kind])
-            seen = WatchedGradients(of_ih, of_hh, h_before)
-        return RecurrentGradients(dx, dh_0, dc_0, dtheta_ih, dtheta_hh, dbias_ih, dbias_hh, seen)
+        self._cell, self._alive = cell, (x, h_0, c_0, kept, dy, dh_n, dc_n)
+        self._found = RecurrentGradients(dx, dh_0, dc_0, dtheta_ih, dtheta_hh, dbias_ih, dbias_hh, None)
+
+    def outcome(self) -> RecurrentGradients:
+        """After the call."""
+        sums, h_before, gates_of = self._sums, self._h_before, _SUMS[self._cell.kind]
+        if sums is None or h_before is None:
+            return self._found
+        of_ih, of_hh = (sums[:, :, gates].transpose(1, 2).reshape(len(sums), -1) for gates in gates_of)
+        return self._found._replace(watched=WatchedGradients(of_ih, of_hh, h_before))

@@ -4,14 +4,24 @@ The backend's own linear ops do all the work that grows with K. Where a sequence
 output is 0, and no gradient arises.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from wirebound.ops.layer_shapes import Kept, Recurrence, RecurrentGradients, WatchedGradients
+from wirebound.ops.layer_shapes import BackwardCall, ForwardCall, Kept, Recurrence, RecurrentGradients, WatchedGradients
 from wirebound.ops.reference.layers import ReferenceLayers
 
 
 class ReferenceRecurrent(ReferenceLayers):
+    def recurrent_forward_each(self, calls: Sequence[ForwardCall]) -> list[Kept]:
+        """``recurrent_forward`` of each direction of a layer, which a backend may take at the same time."""
+        return [self.recurrent_forward(*call) for call in calls]
+
+    def recurrent_backward_each(self, calls: Sequence[BackwardCall]) -> list[RecurrentGradients]:
+        """``recurrent_backward`` of each direction of a layer, which a backend may take at the same time."""
+        return [self.recurrent_backward(*call) for call in calls]
+
     def recurrent_forward(
         self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, keep: bool
     ) -> Kept:
