@@ -8,7 +8,8 @@
 namespace wb {
 
 // What the memory is for; two uses that are alive at the same time need two names.
-enum class Scratch { panel, columns, cursors, stack, lines, connections, recurrent, recurrent_links, recurrent_sums, count };
+enum class Scratch { panel, columns, cursors, stack, lines, connections, recurrent, recurrent_links, recurrent_sums, block,
+                     block_activations, count };
 
 // At least `bytes` bytes, aligned to a cache line, with undefined content. Valid until the same thread asks for the
 // same kind again.

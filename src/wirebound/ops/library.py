@@ -23,6 +23,10 @@ _TABLE = """
     wb_isa                  t
     wb_linear_forward_*     i  p l p l l l l l p p p i p i
     wb_linear_backward_*    i  p l p l p l p l l l l p p p i
+    wb_dense_forward_*      i  p l p l l l l l p p p i p i
+    wb_dense_backward_*     i  p l p l p l p l l l l p p p i
+    wb_expand_columns_*     i  l l l p p p i l l p
+    wb_gather_columns_*     i  l l l p p l l p p
     wb_conv_forward_*       i  p p p l p p p i p i
     wb_conv_backward_*      i  p p p p p l p p p i
     wb_stem_forward_*       i  p p p p p p p i

@@ -22,9 +22,11 @@ from wirebound.ops.layer_shapes import (
 )
 from wirebound.ops.layout import LayerIndex
 from wirebound.ops.native.calls import address, functions, layer_addresses
+from wirebound.ops.native.choice import linear_by_blocks
 from wirebound.ops.reference.recurrent import ReferenceRecurrent
 
 _LINEAR_FORWARD, _LINEAR_BACKWARD = functions("wb_linear_forward"), functions("wb_linear_backward")
+_DENSE_FORWARD, _DENSE_BACKWARD = functions("wb_dense_forward"), functions("wb_dense_backward")
 _CONV_FORWARD, _CONV_BACKWARD = functions("wb_conv_forward"), functions("wb_conv_backward")
 _RECURRENT_FORWARD, _RECURRENT_BACKWARD = functions("wb_recurrent_forward"), functions("wb_recurrent_backward")
 _threads = torch.get_num_threads
@@ -89,7 +91,8 @@ class NativeLayers(ReferenceRecurrent):
         x = _row_major(x)
         batch, n_in = x.shape
         y = x.new_empty(batch, n_out)
-        status = _LINEAR_FORWARD[theta.dtype](
+        kernels = _DENSE_FORWARD if linear_by_blocks(batch, n_in, n_out, theta.numel()) else _LINEAR_FORWARD
+        status = kernels[theta.dtype](
             x.data_ptr(), x.stride(0), y.data_ptr(), n_out, batch, n_in, n_out, *layer_addresses(theta, index),
             index.bound, None if bias is None else bias.data_ptr(), _threads(),
         )  # fmt: skip
@@ -104,7 +107,8 @@ class NativeLayers(ReferenceRecurrent):
         batch, n_in = x.shape
         dx = x.new_empty(batch, n_in) if need_dx else None
         dtheta = torch.empty_like(theta) if need_dtheta else None
-        status = _LINEAR_BACKWARD[theta.dtype](
+        kernels = _DENSE_BACKWARD if linear_by_blocks(batch, n_in, dy.shape[1], theta.numel()) else _LINEAR_BACKWARD
+        status = kernels[theta.dtype](
             x.data_ptr(), x.stride(0), dy.data_ptr(), dy.stride(0), None if dx is None else dx.data_ptr(), n_in,
             None if dtheta is None else dtheta.data_ptr(), batch, n_in, dy.shape[1], *layer_addresses(theta, index), _threads(),
         )  # fmt: skip

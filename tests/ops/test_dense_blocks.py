@@ -1,0 +1,107 @@
+"""Layers most of whose positions are active, which are multiplied by dense blocks: the same answers, faults and bits."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import wirebound as wb
+from wirebound import ops
+from wirebound.ops.native import choice
+
+SHAPES = [(1, 1), (12, 33), (65, 300), (300, 70), (13, 1030)]
+
+
+@pytest.fixture(params=["by choice", "blocks"], autouse=True)
+def always(request, monkeypatch):
+    """Once with the density that decides, once with blocks at any density."""
+    if request.param == "blocks":
+        for name in ("LINEAR_DENSITY", "LINEAR_DENSITY_LARGE_BATCH", "CONV_DENSITY"):
+            monkeypatch.setattr(choice, name, 0.0)
+
+
+def _gradients(layer, x, upstream):
+    layer.zero_grad()
+    mine = x.clone().requires_grad_()
+    y = layer(mine)
+    y.backward(upstream)
+    return [y.detach(), mine.grad, layer.wiring.theta.grad.clone(), *([] if layer.bias is None else [layer.bias.grad.clone()])]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("batch", [1, 10, 33, 300])
+@pytest.mark.parametrize(("n_in", "n_out"), SHAPES)
+@pytest.mark.parametrize("density", [0.3, 0.9, 1.0])
+def test_linear_equals_dense_autograd(implementation, n_in, n_out, density, batch, dtype):
+    budget = max(1, round(density * n_in * n_out))
+    layer = wb.SparseLinear(n_in, n_out, budget=budget, seed=batch, dtype=dtype)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(batch, n_in, dtype=dtype, generator=generator)
+    upstream = torch.randn(batch, n_out, dtype=dtype, generator=generator)
+    weight, theirs = layer.dense_weight().requires_grad_(), x.clone().requires_grad_()
+    expected = F.linear(theirs, weight, layer.bias.detach())
+    expected.backward(upstream)
+    y, dx, dtheta, dbias = _gradients(layer, x, upstream)
+    packed_rows, colptr = layer.wiring.packed_rows, layer.wiring.colptr
+    columns = torch.repeat_interleave(torch.arange(n_in), colptr.diff())
+    signs = torch.where(packed_rows < 0, -1.0, 1.0).to(dtype)
+    at_active = weight.grad[(packed_rows & 0x7FFFFFFF).long(), columns] * signs
+    tolerance = {"rtol": 1e-3, "atol": 1e-3} if dtype is torch.float32 else {"rtol": 1e-10, "atol": 1e-10}
+    for ours, other in ((y, expected), (dx, theirs.grad), (dtheta, at_active), (dbias, upstream.sum(0))):
+        torch.testing.assert_close(ours, other, **tolerance)
+
+
+@pytest.mark.parametrize("batch", [10, 64])
+def test_same_bits_for_every_number_of_threads(implementation, threads, batch):
+    layer = wb.SparseLinear(500, 390, connectivity=0.9, seed=2)
+    generator = torch.Generator().manual_seed(1)
+    x, upstream = torch.randn(batch, 500, generator=generator), torch.randn(batch, 390, generator=generator)
+    outcomes = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        outcomes.append(_gradients(layer, x, upstream))
+    for other in outcomes[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(outcomes[0], other, strict=True))
+
+
+def test_strides_and_what_is_needed(implementation):
+    layer = wb.SparseLinear(40, 30, connectivity=0.9, dtype=torch.float64)
+    theta, index = layer.wiring.theta.detach(), layer.wiring.layer_index(0)
+    wide = torch.randn(6, 80, dtype=torch.float64)
+    backend, dense = ops.backend_of(theta), layer.dense_weight()
+    for x in (wide[:, :40], wide[:, ::2], wide.t()[:40].contiguous().t()):
+        y = backend.linear_forward(x, theta, index, 30, None)
+        torch.testing.assert_close(y, x @ dense.t())
+        both = backend.linear_backward(x, y, theta, index, True, True)
+        assert backend.linear_backward(x, y, theta, index, False, False) == (None, None)
+        for number, need in enumerate(((True, False), (False, True))):
+            alone = backend.linear_backward(x, y, theta, index, *need)
+            assert torch.equal(alone[number], both[number])
+            assert alone[1 - number] is None
+
+
+def test_dormant_connections_count_as_zero(implementation):
+    layer = wb.SparseLinear(50, 40, connectivity=0.9, seed=1)
+    with torch.no_grad():
+        layer.wiring.theta[::7] = -0.5
+    x = torch.randn(5, 50)
+    torch.testing.assert_close(layer(x), F.linear(x, layer.dense_weight(), layer.bias), rtol=1e-4, atol=1e-5)
+
+
+def test_overwritten_positions_are_refused(implementation):
+    layer = wb.SparseLinear(50, 40, connectivity=0.9, seed=1)
+    index, theta = layer.wiring.layer_index(0), layer.wiring.theta.detach()
+    backend = ops.backend_of(theta)
+    if backend.name != "native":
+        pytest.skip("the reference has no addresses")
+    x, dy = torch.randn(5, 50), torch.randn(5, 40)
+    for at, value in ((7, 40), (7, 2**31 - 1), (8, 0), (len(theta) - 1, 41)):
+        bad = index._replace(packed_rows=index.packed_rows.clone())
+        bad.packed_rows[at] = value
+        with pytest.raises(ops.faults.WiringError, match="overwritten"):
+            backend.linear_forward(x, theta, bad, 40, None)
+        with pytest.raises(ops.faults.WiringError, match="overwritten"):
+            backend.linear_backward(x, dy, theta, bad, True, True)
+    bad = index._replace(colptr=index.colptr.clone())
+    bad.colptr[3] = 10**9
+    with pytest.raises(ops.faults.WiringError, match="overwritten"):
+        backend.linear_forward(x, theta, bad, 40, None)
