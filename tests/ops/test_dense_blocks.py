@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 import wirebound as wb
 from wirebound import ops
-from wirebound.ops.native import choice
+from wirebound.ops.native import blocks, choice
 
 SHAPES = [(1, 1), (12, 33), (65, 300), (300, 70), (13, 1030)]
 
@@ -105,3 +105,56 @@ def test_overwritten_positions_are_refused(implementation):
     bad.colptr[3] = 10**9
     with pytest.raises(ops.faults.WiringError, match="overwritten"):
         backend.linear_forward(x, theta, bad, 40, None)
+
+
+CONVS = [
+    {"kernel_size": 3},
+    {"kernel_size": (2, 3), "stride": (2, 1), "padding": (1, 0), "bias": False},
+    {"kernel_size": 4, "padding": "same"},
+    {"kernel_size": 3, "dilation": 2, "padding": 2, "groups": 2},
+    {"kernel_size": 1, "groups": 4},
+]
+
+
+@pytest.mark.parametrize("block_bytes", [1 << 20, 4000])
+@pytest.mark.parametrize("how", CONVS, ids=str)
+def test_convolutions_equal_dense_autograd(implementation, monkeypatch, how, block_bytes):
+    monkeypatch.setattr(blocks, "_BLOCK_BYTES", block_bytes)
+    layer = wb.SparseConv2d(8, 12, connectivity=0.9, seed=1, dtype=torch.float64, **how)
+    dense = layer.dense_twin()
+    x = torch.randn(3, 8, 9, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    upstream = torch.randn_like(dense(x))
+    theirs = x.clone().requires_grad_()
+    dense(theirs).backward(upstream)
+    y, dx, dtheta, *_ = _gradients(layer, x, upstream)
+    torch.testing.assert_close(y, dense(x).detach())
+    torch.testing.assert_close(dx, theirs.grad)
+    packed_rows, colptr = layer.wiring.packed_rows, layer.wiring.colptr
+    columns = torch.repeat_interleave(torch.arange(colptr.numel() - 1), colptr.diff())
+    signs = torch.where(packed_rows < 0, -1.0, 1.0).double()
+    torch.testing.assert_close(dtheta, dense.weight.grad.flatten(1)[(packed_rows & 0x7FFFFFFF).long(), columns] * signs)
+
+
+def test_convolutions_have_the_same_bits_for_every_number_of_threads(implementation, threads):
+    layer = wb.SparseConv2d(16, 24, 3, padding=1, connectivity=0.9, seed=1)
+    generator = torch.Generator().manual_seed(1)
+    x, upstream = torch.randn(9, 16, 12, 12, generator=generator), torch.randn(9, 24, 12, 12, generator=generator)
+    outcomes = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        outcomes.append(_gradients(layer, x, upstream)[:3])
+        assert torch.get_num_threads() == count
+    for other in outcomes[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(outcomes[0], other, strict=True))
+
+
+def test_precision_and_modes_around_a_convolution_do_not_matter(implementation):
+    layer = wb.SparseConv2d(8, 8, 3, connectivity=0.9, seed=1)
+    x, upstream = torch.randn(2, 8, 6, 6), torch.randn(2, 8, 4, 4)
+    with torch.inference_mode():
+        first = layer(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        second = _gradients(layer, x, upstream)[0]
+    third = _gradients(layer, x, upstream)[0]
+    assert torch.equal(first, third)
+    assert torch.equal(second, third)

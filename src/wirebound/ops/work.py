@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import _len_torch_dispatch_stack as watchers
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import register_flop_formula
 
 from wirebound.ops.backend import Backend
@@ -70,6 +71,7 @@ class Counted:
 
         def counted(*arguments: Any) -> Any:
             torch.ops.wirebound.multiply_add(*_WORK[name](*arguments))
-            return method(*arguments)
+            with _disable_current_modes():  # a backend may use torch's own products, which would count again
+                return method(*arguments)
 
         return counted

@@ -21,8 +21,9 @@ from wirebound.ops.layer_shapes import (
     WatchedGradients,
 )
 from wirebound.ops.layout import LayerIndex
+from wirebound.ops.native import blocks
 from wirebound.ops.native.calls import address, functions, layer_addresses
-from wirebound.ops.native.choice import linear_by_blocks
+from wirebound.ops.native.choice import conv_by_blocks, linear_by_blocks
 from wirebound.ops.reference.recurrent import ReferenceRecurrent
 
 _LINEAR_FORWARD, _LINEAR_BACKWARD = functions("wb_linear_forward"), functions("wb_linear_backward")
@@ -52,6 +53,12 @@ def _c_conv(window: ConvWindow, batch: int, height: int, width: int) -> Any:
     channels = (window.in_channels, window.out_channels, window.groups)
     sizes = ((height, width), out_size, window.kernel, window.stride, window.before, window.dilation)
     return structs.Conv(batch, *channels, *sizes)
+
+
+def _conv_by_blocks(x: Tensor, theta: Tensor, window: ConvWindow) -> bool:
+    n_in = window.group_channels * window.kernel[0] * window.kernel[1]
+    fits = x.shape[0] > 0 and min(window.out_size(x.shape[2], 0), window.out_size(x.shape[3], 1)) > 0
+    return fits and conv_by_blocks(n_in, window.out_channels, theta.numel())
 
 
 def _dense_features(sequences: Tensor) -> Tensor:
@@ -119,6 +126,8 @@ class NativeLayers(ReferenceRecurrent):
     def conv2d_forward(
         self, x: Tensor, theta: Tensor, index: LayerIndex, window: ConvWindow, bias: Tensor | None
     ) -> Tensor:
+        if _conv_by_blocks(x, theta, window):
+            return blocks.conv_forward(x, theta, index, window, bias)
         x = x.contiguous()
         batch, _, height, width = x.shape
         y = x.new_empty(batch, window.out_channels, window.out_size(height, 0), window.out_size(width, 1))
@@ -132,6 +141,8 @@ class NativeLayers(ReferenceRecurrent):
         self,
         x: Tensor, dy: Tensor, theta: Tensor, index: LayerIndex, window: ConvWindow, need_dx: bool, need_dtheta: bool,
     ) -> Gradients:  # fmt: skip
+        if _conv_by_blocks(x, theta, window):
+            return blocks.conv_backward(x, dy, theta, index, window, need_dx, need_dtheta)
         x, dy = x.contiguous(), dy.contiguous()
         batch, _, height, width = x.shape
         dx = torch.empty_like(x) if need_dx else None
