@@ -16,8 +16,10 @@
 //   backward, each 32 samples,
 //     panels of 32 / 64 / 128 samples      1.8 / 1.4 / 1.3   1.8 / 1.7 / -
 //
-// So sorting pays from about 60 samples on. Backward needs no sorting: it reads rows of dy, and a column's dx stays in
-// registers. There, wide panels pay: index, weight and the sum across lanes are per connection, not per sample.
+// Rows of y are also loaded and stored for every tile of columns, so sorting pays from about 96 samples on, and if at
+// least one place in fifty is connected: thinner layers need tiles of x that leave the first cache. Backward needs no
+// sorting: it reads rows of dy, and a column's dx stays in registers. There, wide panels pay: index, weight and the sum
+// across lanes are per connection, not per sample.
 //
 // Tried and given up on that core: tiles of rows that keep the panel of y or dy in the first cache (finding a column's
 // part of each costs as much as it gives), and prefetching the rows that are transposed next.
@@ -46,7 +48,7 @@ constexpr int64_t kFirstCache = kVectorBytes == 64 ? int64_t{32} << 10 : int64_t
 constexpr int64_t kRowRun = 10;
 
 // Batches of this many floats (or half as many doubles) and more are worth the sorting.
-constexpr int64_t kSortedBatch = 56;
+constexpr int64_t kSortedBatch = 96;
 
 struct ByRows {
     bool chosen;
@@ -57,8 +59,9 @@ struct ByRows {
 template <class T>
 static ByRows plan_by_rows(int64_t n_in, int64_t n_out, int64_t connections, int64_t batch) {
     constexpr int64_t size = sizeof(T);
-    // Thinner layers have too little to add up in a row, and positions are counted in 32 bits.
-    if (batch * size < kSortedBatch * 4 || connections < 4 * n_out || connections > INT32_MAX) return {false, 0, 0};
+    // Positions are counted in 32 bits.
+    if (batch * size < kSortedBatch * 4 || n_in <= 0 || n_out <= 0 || connections > INT32_MAX) return {false, 0, 0};
+    if (static_cast<double>(connections) * 50 < static_cast<double>(n_in) * static_cast<double>(n_out)) return {false, 0, 0};
     const int64_t width = std::min<int64_t>(kWidestByRows, batch * size);
     const double a_row = static_cast<double>(connections) / static_cast<double>(n_out);
     const int64_t wanted = std::max(kFirstCache / width, static_cast<int64_t>(kRowRun * static_cast<double>(n_in) / a_row));

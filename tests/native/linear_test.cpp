@@ -1,5 +1,5 @@
 // The linear kernels against three nested loops, on random shapes: empty layers, empty rows and columns, no
-// connection and all of them, every batch size up to 70, padded strides, every combination of outputs, several
+// connection and all of them, every batch size up to 70 and some above, padded strides, every combination of outputs, several
 // numbers of threads (whose results must agree to the last bit), and layers large enough to be cut into tiles.
 #include <cmath>
 #include <cstdio>
@@ -170,6 +170,10 @@ int main() {
         for (int64_t n_out : {0, 1, 7, 8, 9, 300}) run({static_cast<int64_t>(1 + random() % 40), n_in, n_out, 0.2});
     run({33, 300, 700, 0.05});   // enough work for several threads
     run({128, 200, 700, 0.5});   // columns longer than the waiting room of the sums
+    run({200, 333, 190, 0.05});  // by rows, several tiles of columns, the last panel narrow
+    run({97, 40, 70, 1.0});
+    run({531, 70, 50, 0.1});     // more samples than are sorted for at once
+    run({101, 50, 3000, 0.03});
     run({20, 100, 5000, 0.0005});
     run({32, 20, 80000, 0.00005});  // more rows than one tile
     run({9, 5, 300000, 0.00001});
