@@ -75,7 +75,7 @@ WB_INLINE uint32_t all_bits(__m256i bits) {
 
 #if defined(__AVX512F__)
 
-constexpr int64_t kLanes = 16;
+constexpr int64_t kWordLanes = 16;
 using Words = __m512i;
 WB_INLINE Words words(int32_t value) { return _mm512_set1_epi32(value); }
 WB_INLINE Words read(const void* from) { return _mm512_loadu_si512(from); }
@@ -114,7 +114,7 @@ WB_INLINE Words where_below(Words at, int32_t limit, Words yes, Words no) {
 
 #else
 
-constexpr int64_t kLanes = 8;
+constexpr int64_t kWordLanes = 8;
 using Words = __m256i;
 WB_INLINE Words words(int32_t value) { return _mm256_set1_epi32(value); }
 WB_INLINE Words read(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
@@ -171,7 +171,7 @@ WB_INLINE Words where_below(Words at, int32_t limit, Words yes, Words no) {
 // A column of which all rows are active.
 static void expand_full(const int32_t* packed_rows, const float* theta, int64_t n_out, float* out) {
     int64_t row = 0;
-    for (; row + kLanes <= n_out; row += kLanes) write(out + row, signed_words(read(theta + row), read(packed_rows + row)));
+    for (; row + kWordLanes <= n_out; row += kWordLanes) write(out + row, signed_words(read(theta + row), read(packed_rows + row)));
     for (; row < n_out; ++row) out[row] = with_sign(theta[row], packed_rows[row]);
 }
 
@@ -181,11 +181,11 @@ template <bool Few>
 WB_INLINE const int32_t* expand_32(const Layer<float>& layer, const int32_t* at, int64_t left, int64_t row, float* out) {
     const int64_t to_theta = reinterpret_cast<intptr_t>(layer.theta) - reinterpret_cast<intptr_t>(layer.packed_rows);
     uint32_t active = active_rows<Few>(at, words(static_cast<int32_t>(row)), left);
-    for (int64_t i = 0; i < 32; i += kLanes) {
+    for (int64_t i = 0; i < 32; i += kWordLanes) {
         const void* theta = reinterpret_cast<const void*>(reinterpret_cast<intptr_t>(at) + to_theta);
         write(out + i, in_place(signed_words(read(theta), read(at)), active));
-        at += __builtin_popcount(active & ((1u << kLanes) - 1));
-        active >>= kLanes;
+        at += __builtin_popcount(active & ((1u << kWordLanes) - 1));
+        active >>= kWordLanes;
     }
     return at;
 }
@@ -228,20 +228,20 @@ static void gather_column(const int32_t* packed_rows, const float* from, int64_t
     const auto gather = [&](int64_t k) __attribute__((always_inline)) {
         const Words packed = read(packed_rows + k);
         int64_t row = row_of(packed_rows[k]);
-        const int64_t last = row_of(packed_rows[k + kLanes - 1]);
+        const int64_t last = row_of(packed_rows[k + kWordLanes - 1]);
         Words at = minus(row_words(packed), words(static_cast<int32_t>(row)));
         Words values = look_up(from + row, at);
-        while (last - row >= 2 * kLanes) {
-            row += 2 * kLanes, at = minus(at, words(2 * kLanes));
-            values = where_below(at, 2 * kLanes, look_up(from + row, at), values);
+        while (last - row >= 2 * kWordLanes) {
+            row += 2 * kWordLanes, at = minus(at, words(2 * kWordLanes));
+            values = where_below(at, 2 * kWordLanes, look_up(from + row, at), values);
         }
         values = signed_words(values, packed);
         if constexpr (Add) store<float>(dtheta + k, load<float>(dtheta + k) + (Vec<float>)values);
         else write(dtheta + k, values);
     };
     int64_t k = begin;
-    for (; k + kLanes <= end; k += kLanes) gather(k);
-    if (!Add && k < end && k > begin) gather(end - kLanes);  // some of them twice
+    for (; k + kWordLanes <= end; k += kWordLanes) gather(k);
+    if (!Add && k < end && k > begin) gather(end - kWordLanes);  // some of them twice
     else gather_few<float, Add>(packed_rows, from, k, end, dtheta);
 }
 

@@ -1,6 +1,6 @@
-// The linear kernels against three nested loops, on random shapes: empty layers, empty rows and columns, no
-// connection and all of them, every batch size up to 70 and some above, padded strides, every combination of outputs, several
-// numbers of threads (whose results must agree to the last bit), and layers large enough to be cut into tiles.
+// The linear kernels, sparse and by dense blocks, against three nested loops, on random shapes: empty layers, empty rows
+// and columns, no connection and all of them, every batch size up to 70 and some above, padded strides, every combination of outputs,
+// several numbers of threads (whose results must agree to the last bit), and layers large enough to be cut into tiles.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +21,15 @@ struct Kernels32 {
 struct Kernels64 {
     static constexpr auto forward = wb_linear_forward_f64;
     static constexpr auto backward = wb_linear_backward_f64;
+};
+
+struct DenseKernels32 {
+    static constexpr auto forward = wb_dense_forward_f32;
+    static constexpr auto backward = wb_dense_backward_f32;
+};
+struct DenseKernels64 {
+    static constexpr auto forward = wb_dense_forward_f64;
+    static constexpr auto backward = wb_dense_backward_f64;
 };
 
 struct Shape {
@@ -150,6 +159,8 @@ void check(const Shape& shape, std::mt19937_64& random) {
 void check_both(const Shape& shape, std::mt19937_64& random) {
     check<float, Kernels32>(shape, random);
     check<double, Kernels64>(shape, random);
+    check<float, DenseKernels32>(shape, random);
+    check<double, DenseKernels64>(shape, random);
 }
 
 }  // namespace
@@ -174,6 +185,7 @@ int main() {
     run({97, 40, 70, 1.0});
     run({531, 70, 50, 0.1});     // more samples than are sorted for at once
     run({101, 50, 3000, 0.03});
+    run({300, 40, 100, 0.8});    // more samples than dense blocks take at a time
     run({20, 100, 5000, 0.0005});
     run({32, 20, 80000, 0.00005});  // more rows than one tile
     run({9, 5, 300000, 0.00001});
