@@ -121,7 +121,8 @@ static void conv_backward(const wb_conv* conv, const T* x, const T* dy, T* dx, T
         };
         if (threads <= 1) {  // all of a tile of dy while it is in the second cache
             for (int64_t tile = 0; tile < here * tiles; ++tile)
-                for (int64_t chunk = 0; chunk < outward.chunks; ++chunk) add_products(tile, chunk, 0, shape.out_channels);
+                for (int64_t chunk = 0; chunk < outward.chunks; ++chunk)
+                    add_products(tile, chunk, 0, shape.out_channels);
             continue;
         }
         each_part(threads, kPieces * threads, outward.chunks, shape.out_channels,

@@ -19,8 +19,8 @@ static int64_t panels_together(int64_t panels, int64_t panel_bytes, int threads)
     return std::clamp<int64_t>(most_bytes / std::max<int64_t>(1, panel_bytes), 1, std::min<int64_t>(panels, threads));
 }
 
-// Calls body(panel, first channel, end channel) for all channels of each panel, in at least `wanted` pieces if there are
-// as many channels.
+// Calls body(panel, first channel, end channel) for all channels of each panel, in at least `wanted` pieces if there
+// are as many channels.
 template <class Body>
 WB_INLINE void each_part(int threads, int64_t wanted, int64_t panels, int64_t channels, Body&& body) {
     const int64_t parts =
@@ -81,14 +81,14 @@ static void gather_bands(const ConvPlan<T>& plan, const Tiling& tiling, GatherTi
         for (int64_t part = 0; part < tiling.parts; ++part) {
             const T* from = panel + row * row_stride + part * width;
             for (int64_t chunk = 0; chunk < plan.chunks; ++chunk)
-                gather(plan, from + chunk * plan.chunk_stride, row_stride, chunk, first, end, bias, lines + part * width,
-                       stride, tiling.line);
+                gather(plan, from + chunk * plan.chunk_stride, row_stride, chunk, first, end, bias,
+                       lines + part * width, stride, tiling.line);
         }
     }
 }
 
-// All lines of `panels` panels: done(panel, first channel, end channel, first row, end row, lines, is it the last block)
-// takes them away, a block at a time. A channel here is `phases` channels of the plan.
+// All lines of `panels` panels: done(panel, first channel, end channel, first row, end row, lines, is it the last
+// block) takes them away, a block at a time. A channel here is `phases` channels of the plan.
 template <class T, class Done>
 static void gather_panels(int threads, int64_t panels, const ConvPlan<T>& plan, const Tiling& tiling, int64_t bands,
                           const T* space, int64_t panel_size, int64_t row_stride, const T* bias, int64_t channels,
@@ -161,7 +161,8 @@ static void conv_forward(const wb_conv* conv, const T* x, T* y, const int64_t* c
                           space + slot * panel.size);
         });
         gather_panels(threads, here, plan, tiling, bands, space, panel.size, panel.row, bias, shape.out_channels,
-                      [&](int64_t slot, int64_t begin, int64_t end, int64_t row, int64_t end_row, const T* lines, bool) {
+                      [&](int64_t slot, int64_t begin, int64_t end, int64_t row, int64_t end_row, const T* lines,
+                          bool) {
                           T* to = y + (first + slot) * shape.images * shape.out_image() + begin * outputs.pixels();
                           unpack_rows(shape, outputs, shape.samples(first + slot), end - begin, row, end_row,
                                       lines, row * tiling.line, to, shape.out_image());

@@ -51,8 +51,8 @@ static PixelMap map_output(const ConvShape& shape, int64_t channel, int64_t row_
 // Numbers of an image that are fetched ahead: there are more images than streams that a processor follows by itself.
 constexpr int64_t kAhead = 128;
 
-// Pixels [first, end) of `channels` channels of a panel's images. They follow each other in memory: if there are several
-// channels, all of their pixels are taken.
+// Pixels [first, end) of `channels` channels of a panel's images. They follow each other in memory: if there are
+// several channels, all of their pixels are taken.
 template <class T>
 struct Pixels {
     const PixelMap& map;
@@ -151,7 +151,8 @@ struct Pixels {
 // What is not a pixel is left as it is; images that do not exist become zero.
 template <class T>
 static void pack_pixels(const Pixels<T>& pixels, const T* from, T* to) {
-    if (pixels.with_vector([&](auto bytes) { return pixels.template pack<decltype(bytes)::value>(from, to); })) return;
+    const auto squares = [&](auto bytes) { return pixels.template pack<decltype(bytes)::value>(from, to); };
+    if (pixels.with_vector(squares)) return;
     pixels.each_run([&](int64_t at, int64_t offset, int64_t count) {
         if (offset < 0) return;
         for (int64_t b = 0; b < pixels.images; ++b) {
@@ -167,7 +168,8 @@ static void pack_pixels(const Pixels<T>& pixels, const T* from, T* to) {
 // Pixels that nothing sees become zero.
 template <class T>
 static void unpack_pixels(const Pixels<T>& pixels, const T* from, T* to) {
-    if (pixels.with_vector([&](auto bytes) { return pixels.template unpack<decltype(bytes)::value>(from, to); })) return;
+    const auto squares = [&](auto bytes) { return pixels.template unpack<decltype(bytes)::value>(from, to); };
+    if (pixels.with_vector(squares)) return;
     pixels.each_run([&](int64_t at, int64_t offset, int64_t count) {
         for (int64_t b = 0; b < pixels.samples; ++b) {
             T* image = to + b * pixels.stride + at;
@@ -190,7 +192,8 @@ static void pack_channels(const PixelMap& map, const T* from, int64_t stride, in
         const int64_t many = std::min(step, end - channel);
         T* target = to + channel * map.channel;
         std::memset(target, 0, static_cast<size_t>(many * map.channel) * sizeof(T));
-        pack_pixels(Pixels<T>{map, 0, map.pixels(), many, images, samples, stride}, from + channel * map.pixels(), target);
+        const Pixels<T> pixels{map, 0, map.pixels(), many, images, samples, stride};
+        pack_pixels(pixels, from + channel * map.pixels(), target);
     }
 }
 

@@ -6,8 +6,8 @@
 
 namespace wb::WB_ISA {
 
-// Adds to the tiles at `to`, `to_stride` numbers a channel, lines `line` numbers apart. The first chunk sets them, to the
-// bias and what it adds.
+// Adds to the tiles at `to`, `to_stride` numbers a channel, lines `line` numbers apart. The first chunk sets them,
+// to the bias and what it adds.
 template <class T, int R, int V>
 static void gather_tile(const ConvPlan<T>& plan, const T* from, int64_t row_stride, int64_t chunk, int64_t first,
                         int64_t end, const T* bias, T* to, int64_t to_stride, int64_t line) {
@@ -96,7 +96,7 @@ using GatherTile = decltype(&gather_tile<T, 1, 1>);
 template <class T>
 using ProductTile = decltype(&product_tile<T, 1, 1>);
 
-// The function for the tiles of a tiling.
+// The functions for the tiles of a tiling.
 template <class T, int R, int V>
 WB_INLINE void pick_tile(const Tiling& tiling, GatherTile<T>& gather, ProductTile<T>& product) {
     if constexpr (has_tile(R, V)) {
@@ -112,7 +112,9 @@ struct TileFunctions {
     GatherTile<T> gather = nullptr;
     ProductTile<T> product = nullptr;
 
-    explicit TileFunctions(const Tiling& tiling) { pick(tiling, std::make_integer_sequence<int, kTileSide * kTileSide>{}); }
+    explicit TileFunctions(const Tiling& tiling) {
+        pick(tiling, std::make_integer_sequence<int, kTileSide * kTileSide>{});
+    }
 
 private:
     template <int... I>

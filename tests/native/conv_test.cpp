@@ -1,5 +1,5 @@
 // The convolution kernels against nested loops, on random shapes: strides, paddings larger than the kernel, dilation,
-// groups, kernels that leave inputs unseen, empty layers, every batch up to 20, every combination of outputs, several
+// groups, kernels that leave inputs unseen, empty layers, every batch up to 20 and some larger, every combination of outputs, several
 // numbers of threads (whose results must agree to the last bit).
 #include <algorithm>
 #include <cmath>
