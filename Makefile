@@ -8,7 +8,7 @@ HAS_BROWSER := (command -v chromium || command -v chromium-browser || command -v
   && command -v chromedriver > /dev/null
 APT := apt-get -o Acquire::Retries=0 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20
 
-.PHONY: demo test quick lint types docs sanitize long works bench reproduce clean setup setup-dev browser browser-if-possible
+.PHONY: demo test quick lint types docs sanitize sanitize-all long works bench reproduce clean setup setup-dev browser browser-if-possible
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
@@ -48,6 +48,11 @@ docs: setup-dev
 # The C++ kernels alone, under AddressSanitizer and UndefinedBehaviorSanitizer, with random shapes.
 sanitize:
 	tests/native/run_sanitizers.sh
+
+# Every instruction set, and the thread sanitizer too.
+sanitize-all:
+	tests/native/run_sanitizers.sh address every
+	tests/native/run_sanitizers.sh thread every
 
 quick: setup-dev
 	$(BIN)/python -m pytest -n 2 -m "not slow" tests

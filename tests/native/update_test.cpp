@@ -70,8 +70,8 @@ static void compare(Random& random, int64_t n, int threads) {
     const int64_t a = random.below(n / 4 + 1), b = a + random.below(n / 3 + 1), c = b + random.below(n / 8 + 1);
     const bool own = random.below(2) == 0;
     const wb_drift_and_noise drifts[] = {{a, b, 1e-3 * random.uniform(), 1e-2 * random.uniform(), own ? 2 * random.uniform() : 1.0,
-                              own ? 2 * random.uniform() : 1.0, 0},
-                             {c, c + (n - c) / 2, 0.0, random.below(2) ? 0.0 : 0.02, 1.0, 1.0, random.below(4) == 0}};
+                              own ? 2 * random.uniform() : 1.0, 0.0, 0},
+                             {c, c + (n - c) / 2, 0.0, random.below(2) ? 0.0 : 0.02, 1.0, 1.0, 0.0, random.below(4) == 0}};
 
     Arrays<T> data = random_arrays<T>(random, static_cast<size_t>(n), rule.clock);
     const Arrays<T> before = data;
