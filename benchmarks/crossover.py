@@ -14,7 +14,7 @@ import wirebound as wb
 from wirebound.ops.native import choice
 
 DENSITIES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-_NAMES = ("LINEAR_DENSITY", "LINEAR_DENSITY_LARGE_BATCH", "CONV_DENSITY")
+_NAMES = ("LINEAR_DENSITY", "CONV_DENSITY")
 
 
 def _steps(layer: torch.nn.Module, x: torch.Tensor, upstream: torch.Tensor, density: float) -> Callable[[], None]:

@@ -15,7 +15,7 @@ SHAPES = [(1, 1), (12, 33), (65, 300), (300, 70), (13, 1030)]
 def always(request, monkeypatch):
     """Once with the density that decides, once with blocks at any density."""
     if request.param == "blocks":
-        for name in ("LINEAR_DENSITY", "LINEAR_DENSITY_LARGE_BATCH", "CONV_DENSITY"):
+        for name in ("LINEAR_DENSITY", "CONV_DENSITY"):
             monkeypatch.setattr(choice, name, 0.0)
 
 

@@ -58,7 +58,8 @@ def require_twin(
     else:
         found, expected = own(), at(gradients())
     for what, one, other in (("loss", mine, theirs), ("gradient", found, expected)):
-        if not torch.allclose(one, other, rtol=1e-3, atol=1e-4 * float(other.abs().max())):
+        # As a whole: where two numbers of a pooling window nearly agree, rounding decides which one has the gradient.
+        if not float((one - other).norm()) <= 1e-3 * float(other.norm()):
             raise WrongAnswerError(f"the {what} differs from that of the dense twin")
     for network in (model, twin):
         network.zero_grad()

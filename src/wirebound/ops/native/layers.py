@@ -98,7 +98,7 @@ class NativeLayers(ReferenceRecurrent):
         x = _row_major(x)
         batch, n_in = x.shape
         y = x.new_empty(batch, n_out)
-        kernels = _DENSE_FORWARD if linear_by_blocks(batch, n_in, n_out, theta.numel()) else _LINEAR_FORWARD
+        kernels = _DENSE_FORWARD if linear_by_blocks(n_in, n_out, theta.numel()) else _LINEAR_FORWARD
         status = kernels[theta.dtype](
             x.data_ptr(), x.stride(0), y.data_ptr(), n_out, batch, n_in, n_out, *layer_addresses(theta, index),
             index.bound, None if bias is None else bias.data_ptr(), _threads(),
@@ -114,7 +114,7 @@ class NativeLayers(ReferenceRecurrent):
         batch, n_in = x.shape
         dx = x.new_empty(batch, n_in) if need_dx else None
         dtheta = torch.empty_like(theta) if need_dtheta else None
-        kernels = _DENSE_BACKWARD if linear_by_blocks(batch, n_in, dy.shape[1], theta.numel()) else _LINEAR_BACKWARD
+        kernels = _DENSE_BACKWARD if linear_by_blocks(n_in, dy.shape[1], theta.numel()) else _LINEAR_BACKWARD
         status = kernels[theta.dtype](
             x.data_ptr(), x.stride(0), dy.data_ptr(), dy.stride(0), None if dx is None else dx.data_ptr(), n_in,
             None if dtheta is None else dtheta.data_ptr(), batch, n_in, dy.shape[1], *layer_addresses(theta, index), _threads(),
