@@ -8,6 +8,7 @@ import argparse
 import errno
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -112,6 +113,9 @@ def next_step(error: BaseException, command: str) -> str | None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        # Read when torch is loaded. Its threads would otherwise spin after each operation, on the cores that the kernels need.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         options = build_parser(given).parse_args(given)
         options.own_process = arguments is None
