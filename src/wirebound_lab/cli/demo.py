@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"{error}\nThe demo goes on with scikit-learn's 1,797 digits, at 5 % connectivity.")
         data, connectivity = "digits", "0.05"
     print(f"DEEP R, 784-300-100-10, {float(connectivity):.0%} of the connections, the paper's settings" if data == "mnist" else "")
-    arguments = ["train", "--data", data, "--connectivity", connectivity, "--epochs", str(options.epochs)]
+    arguments = ["train", "--preset", "paper", "--data", data, "--connectivity", connectivity, "--epochs", str(options.epochs)]
     arguments += ["--out", str(options.out), "--overwrite"]
     from wirebound_lab.cli.main import build_parser
 
