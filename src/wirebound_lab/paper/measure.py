@@ -1,4 +1,4 @@
-"""From runs to what a page shows: means over seeds, differences, curves, and the charts and tables made of them."""
+"""From runs to what a page shows: means over seeds, curves, and the charts and tables made of them."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,23 +52,9 @@ def mean_over(values: Iterable[float]) -> Mean:
     return mean
 
 
-@dataclass(frozen=True)
-class Difference(Mean):
-    """A difference over seeds, each between two runs of the same seed."""
-
-    least: float
-
-    def words(self, above: str, below: str) -> str:
-        """As in "1.59 ± 0.16 % more error": the difference without its sign, and what it is."""
-        return f"{Mean(abs(self.value), self.spread, self.count).percent()} {above if self.value >= 0 else below}"
-
-
-def difference(done: Outcomes, more: Sequence[Job], less: Sequence[Job], key: str) -> Difference | None:
-    """``more`` − ``less``, seed by seed; None where no seed has both."""
-    both = [done.of(pair) for pair in zip(more, less, strict=False)]
-    pairs = [pair[0][key] - pair[1][key] for pair in both if len(pair) == 2]
-    mean = mean_of(pairs)
-    return None if mean is None else Difference(mean.value, mean.spread, mean.count, min(pairs))
+def reaches(mean: Mean, figure: float) -> bool:
+    """Whether the mean, rounded to one decimal in percent as the paper's figures are, is no less."""
+    return round(100 * mean.value, 1) >= round(100 * figure, 1)
 
 
 # Curves and charts
