@@ -74,12 +74,10 @@ $(VENV)-works/.installed: $(SOURCES)
 bench: setup-dev
 	$(BIN)/wirebound bench --seconds 1 --out results/bench
 
-# The figures of the paper, at the scale of a small machine: hours. What is kept of them: RESULTS.md and results/reproduce.
+# The figures of the paper, at the scale of a small machine: days. What is kept of them: RESULTS.md and results/reproduce.
 reproduce: setup
-	$(BIN)/wirebound reproduce --all --jobs 2 --out runs/reproduce
+	$(BIN)/wirebound reproduce --all --jobs 2 --out runs/reproduce --keep results/reproduce
 	cp runs/reproduce/RESULTS.md RESULTS.md
-	cd runs/reproduce && for file in */experiment.json; do \
-	  mkdir -p ../../results/reproduce/$${file%/*} && cp $$file ../../results/reproduce/$$file; done
 
 # The browser that the tests of the report page use, and its driver (Debian and its kin).
 browser:

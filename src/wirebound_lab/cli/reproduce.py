@@ -12,7 +12,9 @@ from rich.console import Console
 
 from wirebound_lab.data import DataError
 from wirebound_lab.paper.figure import Scale
-from wirebound_lab.paper.reproduce import FIGURES, check_begun, check_numbers, find_figures, reproduce, write_results
+from wirebound_lab.paper.keep import keep_runs, take_over
+from wirebound_lab.paper.replication import write_results
+from wirebound_lab.paper.reproduce import FIGURES, check_begun, check_numbers, find_figures, keep_experiment, reproduce
 from wirebound_lab.report import find_sources, write_report
 from wirebound_lab.run.config import ConfigError
 
@@ -30,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="insist that there is something to go on with")
     parser.add_argument("--finished", action="store_true", help="begin no run: draw from those that are finished")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each (default: 1)")
+    parser.add_argument("--keep", type=Path, metavar="KEPT", help="keep settings, summaries and curves of finished runs in KEPT, and take over those that are there")
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), help="folder to write (default: runs/reproduce)")
 
 
@@ -48,12 +51,20 @@ def run(options: argparse.Namespace) -> int:
     check_numbers(options.seeds, options.jobs)
     if options.resume:
         check_begun(figures, scale, options.seeds, options.out)
+    if options.keep and (taken := take_over(options.keep / "runs", options.out / "runs")):
+        console.print(f"{taken} finished runs taken over from {options.keep}")
     lacking: list[str] = []
+
+    def say(words: str) -> None:
+        console.print(words)
+        if options.keep:  # at every line, which a run has at its end: a campaign may be cut off at any time
+            keep_runs(options.out / "runs", options.keep / "runs")
+
     for figure in figures:
         console.print(f"{figure.name}: {figure.title}")
         try:
             where = (options.seeds, options.out, options.jobs)
-            experiment = reproduce(figure, scale, *where, console.print, finished=options.finished)
+            experiment = reproduce(figure, scale, *where, say, finished=options.finished)
         except DataError as error:
             if len(figures) == 1:
                 raise
@@ -61,6 +72,8 @@ def run(options: argparse.Namespace) -> int:
             console.print(f"  not run: {error}")
             continue
         write_results(options.out, FIGURES)  # after each: a later figure may be interrupted
+        if options.keep:
+            keep_experiment(options.out, options.keep, figure)
         for found in experiment["findings"]:
             console.print(f"  {_HOLDS[found['holds']]}: {found['claim']}")
             console.print(f"    paper: {found['paper']}; ours: {found['ours']}", style="dim")

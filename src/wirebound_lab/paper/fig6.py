@@ -17,6 +17,7 @@ from wirebound_lab.paper.task_runs import MNIST, mnist_job
 
 _LEVEL, _EPOCHS = 0.01, 20
 _WIDTH, _POINTS = 9, 100  # windows of the boxcar; points of a curve
+_PAGE = "docs/finding-newborns.md"
 SCOPES = {
     "uniform": "uniform over all dormant connections, as Algorithm 1 is printed",
     "share": "by the layers' first shares, as in the authors' code",
@@ -130,7 +131,7 @@ def _findings(drawn: Drawn, births: dict[str, list[Births]]) -> None:
         ratio = max(relative) / min(relative) if min(relative) > 0 else math.inf
         claim = f"the stable number is proportional to the potential connections of the layer (newborns {SCOPES[scope]})"
         note = "read as: newborns per potential connection differ by less than a factor 1.5 between layers"
-        drawn.finding(claim, "proportional", f"differ by a factor {ratio:.2f}", len(found), ratio < 1.5, note)
+        drawn.finding(claim, "proportional", f"differ by a factor {ratio:.2f}", len(found), ratio < 1.5, note, _PAGE)
 
 
 FIG6 = Figure(

@@ -47,12 +47,15 @@ class Drawn:
     findings: list[Piece] = field(default_factory=list)
     runs: list[Job] = field(default_factory=list)  # worth a look
 
-    def finding(self, claim: str, paper: str, ours: str, seeds: int, holds: bool | None, note: str | None = None) -> None:
-        """A claim beside what was found. A quick look decides nothing."""
+    def finding(
+        self, claim: str, paper: str, ours: str, seeds: int, holds: bool | None, note: str | None = None, see: str | None = None
+    ) -> None:
+        """A claim beside what was found. A quick look decides nothing. ``see``: the page that explains a contradiction."""
         if self.scale is Scale.QUICK:
             holds, note = None, "a quick look on small data decides nothing"
-        found = {"claim": claim, "paper": paper, "ours": ours, "seeds": seeds, "holds": holds}
-        self.findings.append(found if note is None else {**found, "note": note})
+        found: Piece = {"claim": claim, "paper": paper, "ours": ours, "seeds": seeds, "holds": holds}
+        found |= {key: words for key, words in (("note", note), ("see", see)) if words is not None}
+        self.findings.append(found)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""From names of figures to their experiments: the jobs of each, its experiment.json, and RESULTS.md over all."""
+"""From names of figures to their experiments: the jobs of each, and its experiment.json."""
 
 import difflib
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from wirebound.checkpoint.atomic import write_file
+from wirebound_lab.paper.estimate import say_how_long
 from wirebound_lab.paper.fig1a import FIG1A
 from wirebound_lab.paper.fig1b import FIG1B
 from wirebound_lab.paper.fig2 import FIG2
@@ -19,14 +20,11 @@ from wirebound_lab.paper.job import Job, Outcomes, Say, find_finished, run_jobs
 from wirebound_lab.paper.theory import THEORY
 from wirebound_lab.run.config import ConfigError
 from wirebound_lab.run.record import RunFolderError
-from wirebound_lab.tables import markdown_table
 
 FIGURES: dict[str, Figure] = {figure.name: figure for figure in (FIG1A, FIG1B, FIG2, FIG3, FIG4, FIG5, FIG6, THEORY)}
 FORMAT = 1  # of experiment.json
 NAME = "experiment.json"
 _MOST_RUNS = 6
-_HOLDS = {True: "yes", False: "**no**", None: "not decided"}
-_COLUMNS = ("figure", "the paper's claim", "paper", "ours", "seeds", "holds", "command")
 
 
 def find_figures(names: Sequence[str], figures: Mapping[str, Figure]) -> list[Figure]:
@@ -66,6 +64,10 @@ def reproduce(
 
     def outcomes(jobs: Sequence[Job]) -> Outcomes:
         if not finished:
+            if scale is not Scale.QUICK:
+                done_before = find_finished(jobs, runs)
+                left = {job.folder: job for job in jobs if job.folder not in done_before}
+                say_how_long(list(left.values()), workers, say)
             return run_jobs(jobs, runs, workers, say)
         found = find_finished(jobs, runs)
         missing = {job.folder for job in jobs} - set(found)
@@ -79,7 +81,7 @@ def reproduce(
         done = Outcomes(runs, summaries, lost, (*done.missing, *more.missing))
     experiment = assemble(figure, scale, count, done)
     text = json.dumps(experiment, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    _write_text(out / figure.name / NAME, text)
+    write_text(out / figure.name / NAME, text)
     return experiment
 
 
@@ -101,7 +103,14 @@ def assemble(figure: Figure, scale: Scale, seeds: int, done: Outcomes) -> dict[s
         "settings": drawn.settings, "charts": _rounded(drawn.charts), "tables": tables, "findings": drawn.findings,
         "runs": [f"runs/{folder}" for folder in shown[:_MOST_RUNS]],
         "diverged": dict(done.lost), "missing": list(done.missing),
+        "hours": round(sum(summary.get("seconds", 0.0) for summary in done.summaries.values()) / 3600, 2),
+        "counted": len(done.summaries),
     }  # fmt: skip
+
+
+def keep_experiment(out: Path, kept: Path, figure: Figure) -> None:
+    """A copy of a figure's experiment.json beside the runs that are kept."""
+    write_text(kept / figure.name / NAME, (out / figure.name / NAME).read_text(encoding="utf-8"))
 
 
 def _rounded(value: Any) -> Any:
@@ -113,52 +122,6 @@ def _rounded(value: Any) -> Any:
     return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
-def _write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, text.encode())
-
-
-def _read_experiments(out: Path) -> list[dict[str, Any]]:
-    """All experiments below a folder, by the order of their names."""
-    found = []
-    for path in sorted(out.glob(f"*/{NAME}")):
-        try:
-            experiment = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(experiment, dict) or experiment.get("format") != FORMAT or "name" not in experiment:
-                raise ValueError(f"it must hold one experiment of format {FORMAT}")
-        except (OSError, ValueError, RecursionError) as error:
-            raise ValueError(f"{path} cannot be read: {error}; delete it to make it again") from error
-        found.append(experiment)
-    return found
-
-
-def write_results(out: Path, figures: Mapping[str, Figure]) -> Path:
-    """RESULTS.md over all experiments in ``out``, whenever they were run; figures that were not run are in it as such."""
-    experiments = _read_experiments(out)
-    by_name = {experiment["name"]: experiment for experiment in experiments}
-    rows: list[tuple[str, ...]] = []
-    for name in dict.fromkeys([*figures, *by_name]):
-        if name not in by_name:
-            rows.append((name, figures[name].claim, "", "not run", "", "", f"`wirebound reproduce {name}`"))
-            continue
-        experiment, how = by_name[name], f"`{by_name[name]['command']}`"
-        for f in experiment["findings"]:
-            rows.append((name, f["claim"], f["paper"], f["ours"], str(f["seeds"]), _HOLDS[f["holds"]], how))
-        if not experiment["findings"]:
-            rows.append((name, experiment["claim"], "", "run, without a finding", "", _HOLDS[None], how))
-    findings = [f for experiment in experiments for f in experiment["findings"]]
-    counts = [sum(f.get("holds") is holds for f in findings) for holds in (True, False, None)]
-    notes = []
-    for experiment in experiments:
-        notes.append(f"- **{experiment['name']}**, {experiment['scale']}: {experiment['scale_note']}")
-        notes += [f"    - {f['claim']}: {f['note']}" for f in experiment["findings"] if f.get("note")]
-        notes += [f"    - diverged: `{run}`: {why}" for run, why in experiment.get("diverged", {}).items()]
-    head = (
-        "# What the paper claims, and what was found here\n\n"
-        "Made by `wirebound reproduce`; ± is the sample standard deviation over seeds. "
-        f"{counts[0]} claims hold, {counts[1]} do not, {counts[2]} are not decided.\n\n"
-    )
-    below = "\n\n## Notes\n\n" + "\n".join(notes) if notes else ""
-    path = out / "RESULTS.md"
-    _write_text(path, head + markdown_table(_COLUMNS, rows) + below + "\n")
-    return path

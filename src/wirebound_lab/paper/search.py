@@ -117,7 +117,7 @@ def markdown(task: str, lines: Sequence[Mapping[str, Any]]) -> str:
         left = line.get("left_of_first")
         own = ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in line["own"].items())
         at = "" if line["method"] == "dense" else f"{100 * line['at']:g} %"
-        rows.append([line["method"], at, own, mean, replaced, "" if left is None else f"{100 * left:.2g} %", f"{line.get('hours', 0):.2f}"])
+        rows.append([line["method"], at, own, mean, replaced, "" if left is None else f"{100 * left:.3g} %", f"{line.get('hours', 0):.2f}"])
     columns = ("method", "connectivity", "settings", "held-out accuracy", "replaced a step, % of each layer", "left of the first wiring", "hours")
     head = f"{task}: what was compared on held-out training data, {hours:.1f} hours of one core in all."
     return f"{head}\n\n{markdown_table(columns, rows)}\n"

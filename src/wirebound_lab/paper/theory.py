@@ -21,6 +21,7 @@ from wirebound_lab.paper.measure import axis, lines, series
 from wirebound_lab.run.record import RunFolderError
 from wirebound_lab.theory import Grid, Law, Logistic, Problem, Quadratic, Record, distance, formal_law
 
+_PAGE = "docs/finding-law.md"
 THETA_MIN = -1.0
 STEP_SIZES = (0.04, 0.01, 0.0025)
 BOXES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
@@ -204,7 +205,7 @@ def read(r: Reading) -> Drawn:
         worst = max(distances, key=lambda d: d["tv"] / d["limit"])
         ours = f"total variation up to {max(d['tv'] for d in distances):.4f}; "
         ours += f"farthest from its limit: {worst['tv']:.4f} of {worst['limit']:.4f}"
-        drawn.finding(claim, paper, ours, seeds, all(d["tv"] <= d["limit"] for d in distances), note)
+        drawn.finding(claim, paper, ours, seeds, all(d["tv"] <= d["limit"] for d in distances), note, _PAGE)
     return drawn
 
 

@@ -11,7 +11,8 @@ from figure_helpers import digits_job, mark_figure
 
 from wirebound_lab.paper.figure import Scale
 from wirebound_lab.paper.job import run_jobs
-from wirebound_lab.paper.reproduce import check_begun, find_figures, reproduce, write_results
+from wirebound_lab.paper.replication import write_results
+from wirebound_lab.paper.reproduce import check_begun, find_figures, reproduce
 from wirebound_lab.run.config import ConfigError
 from wirebound_lab.run.processes import Interrupted
 from wirebound_lab.run.record import RunFolderError
@@ -93,7 +94,7 @@ def test_the_table_of_results(tmp_path):
     text = write_results(out, figures).read_text()
     rows = [line for line in text.splitlines() if line.startswith("| fig")]
     assert [row.split(" | ")[0] for row in rows] == ["| figure", "| figx", "| figy", "| figz"]
-    assert rows[1] == "| figx | it is above 80 % | 80 % | 0.70 | 2 | **no** | `wirebound reproduce figx --seeds 2` |"
+    assert rows[1] == "| figx | it is above 80 % | 80 % | 0.70 | 2 | **does not hold** | `wirebound reproduce figx --seeds 2` |"
     assert rows[2] == "| figy | A claim \\| with a bar. |  | not run |  |  | `wirebound reproduce figy` |"
     assert "| not decided | `wirebound reproduce figz --quick --seeds 1` |" in rows[3]
     assert "0 claims hold, 1 do not, 1 are not decided" in text
