@@ -38,6 +38,7 @@ def experiment_section(experiment: Experiment, identifier: str, run_links: Mappi
     """The section; `run_links` says where on the page a run folder is."""
     scale = f"Scale: {experiment.scale}" if experiment.scale else None
     seeds = plural(experiment.seeds, "seed") if experiment.seeds is not None else None
+    hours = f"{plural(experiment.counted, 'run')}, {experiment.hours:.1f} hours of one core" if experiment.counted and experiment.hours else None
     claim = tag("p", "The paper says", class_="label"), tag_if("p", experiment.claim)
     code = tag("pre", tag("code", experiment.command), tabindex=0, role="region", aria_label="Command")
     # Curves stand two in a row unless there is only one chart of them.
@@ -48,7 +49,7 @@ def experiment_section(experiment: Experiment, identifier: str, run_links: Mappi
         tag("p", joined(experiment.paper, experiment.name), class_="kicker"),
         tag("h2", experiment.title, id=f"{identifier}-title"),
         tag("div", *claim, class_="claim") if experiment.claim else None,
-        tag_if("p", joined(scale, experiment.scale_note, seeds), class_="hint scale"),
+        tag_if("p", joined(scale, experiment.scale_note, seeds, hours), class_="hint scale"),
         tag_if("div", fragment(*charts), class_="charts"),
         _findings(experiment.findings),
         *map(_table, experiment.tables),
@@ -77,7 +78,8 @@ def _findings(findings: Sequence[Finding]) -> Html | None:
     rows = []
     for finding in findings:
         sign, word, _, class_ = VERDICTS[finding.holds]
-        remark = tag("span", unbroken(finding.note), class_="remark") if finding.note else None
+        why = f"the paper's statement does not hold: {finding.see} says why" if finding.see and finding.holds is False else None
+        remark = tag_if("span", joined(finding.note and unbroken(finding.note), why), class_="remark")
         claim = tag("th", fragment(unbroken(finding.claim), remark), scope="row", role="rowheader")
         paper, ours = (unbroken(text or MISSING) for text in (finding.paper, finding.ours))
         seeds = MISSING if finding.seeds is None else finding.seeds

@@ -85,6 +85,7 @@ class Finding(NamedTuple):
     seeds: int | None
     holds: bool | None
     note: str | None
+    see: str | None  # the page that explains a contradiction
 
 
 class Experiment:
@@ -93,6 +94,7 @@ class Experiment:
         self.title = root.text("title") or self.name
         self.paper, self.claim, self.command = map(root.text, ("paper", "claim", "command"))
         self.scale, self.scale_note, self.seeds = root.text("scale"), root.text("scale_note"), root.count("seeds")
+        self.hours, self.counted = root.number("hours"), root.count("counted")  # of one core, and of runs
         found = root.value("settings", "an object", lambda value: value is None or isinstance(value, dict))
         self.settings: Mapping[str, Any] = found or {}
         self.charts = tuple(map(_chart, root.objects("charts")))
@@ -259,8 +261,8 @@ def _cell(item: object) -> str:
 def _finding(finding: _Object) -> Finding:
     claim = finding.needed_text("claim")
     holds = finding.value("holds", "true, false or null", lambda value: value is None or isinstance(value, bool))
-    paper, ours, note = map(finding.text, ("paper", "ours", "note"))
-    return Finding(claim, paper, ours, finding.count("seeds"), holds, note)
+    paper, ours, note, see = map(finding.text, ("paper", "ours", "note", "see"))
+    return Finding(claim, paper, ours, finding.count("seeds"), holds, note, see)
 
 
 def _run(root: _Object, index: int, run: object) -> str:
