@@ -113,7 +113,7 @@ def markdown(task: str, lines: Sequence[Mapping[str, Any]]) -> str:
         figures = line.get("accuracy", [])
         hours += line.get("hours", 0.0)
         mean = plus_minus(sum(figures) / len(figures), deviation(figures), 2, "%") if figures else "diverged"
-        replaced = ", ".join(f"{100 * share:.2g}" for share in line.get("replaced_a_step", []))
+        replaced = ", ".join(f"{100 * share:.3g}" for share in line.get("replaced_a_step", []))
         left = line.get("left_of_first")
         own = ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in line["own"].items())
         at = "" if line["method"] == "dense" else f"{100 * line['at']:g} %"
