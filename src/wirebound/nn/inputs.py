@@ -56,10 +56,11 @@ def refuse_second_derivative(name: str) -> None:
         raise RuntimeError(f"{name} has no second derivative: use create_graph=False")
 
 
-def require_kept(tensors: Sequence[Tensor | None], shapes: Sequence[torch.Size], like: Tensor) -> None:
+def require_kept(tensors: Sequence[Tensor | None], shapes: Sequence[tuple[int, ...]], like: Tensor) -> None:
     """What was kept for the backward pass must come back as it was: hooks for saved tensors may return anything."""
-    for tensor, shape in zip((tensor for tensor in tensors if tensor is not None), shapes, strict=True):
-        same = tensor.shape == shape and tensor.dtype is like.dtype and tensor.device == like.device
+    dtype, device = like.dtype, like.device
+    for tensor, shape in zip([tensor for tensor in tensors if tensor is not None], shapes, strict=True):
+        same = tensor.shape == shape and tensor.dtype is dtype and tensor.device == device
         if not (same and is_plain(tensor)):
             kept = f"{like.dtype} of shape {tuple(shape)} on {like.device}"
             found = f"{type(tensor).__name__} ({tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device})"

@@ -1,6 +1,7 @@
 """Layers that follow each other in one native call, float32 on the CPU: forward, backward, or many steps of training."""
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ _FORWARD: Any = getattr(KERNELS, "wb_stack_forward_f32", None)
 _BACKWARD: Any = getattr(KERNELS, "wb_stack_backward_f32", None)
 CROSS_ENTROPY, MEAN_SQUARE = 0, 1
 _MOST_SAMPLES = 32  # of a panel, csrc/fused_layer.inc.cpp
+_MOST_SHAPES = 16  # that a stack remembers
 
 
 class NativeStack:
@@ -25,8 +27,10 @@ class NativeStack:
     def __init__(self, wirings: Sequence[StackWiring], layers: Sequence[StackLayer]) -> None:
         self.wirings = [w._replace(theta=w.theta.detach()) for w in wirings]
         self.layers = [s._replace(bias=None if s.bias is None else s.bias.detach()) for s in layers]
-        self.n_wirings, self.n_layers, self.n_out = len(wirings), len(layers), layers[-1].n_out
+        self.n_wirings, self.n_layers = len(wirings), len(layers)
+        self.n_in, self.n_out = layers[0].n_in, layers[-1].n_out
         self.outputs = sum(layer.n_out for layer in layers)
+        self._shapes: dict[int, tuple[tuple[int, ...], ...]] = {}  # by samples
         self.biases = [layer.bias for layer in self.layers if layer.bias is not None]
         self._array = (structs.StackLayer * len(layers))()
         for entry, layer in zip(self._array, layers, strict=True):
@@ -40,15 +44,20 @@ class NativeStack:
         numbers = iter(range(len(wirings), len(wirings) + len(self.biases)))
         biases = [-1 if layer.bias is None else next(numbers) for layer in layers]
         self._gradients = [*(layer.wiring for layer in layers), *biases]
-        self._pointers = ctypes.c_void_p * (2 * len(layers))
+        self._pointers = struct.Struct(f"{2 * len(layers)}P").pack  # in less time than ctypes needs to make an array
+
+    def shapes(self, batch: int) -> tuple[tuple[int, ...], ...]:
+        if (found := self._shapes.get(batch)) is None:
+            panels = (batch + _MOST_SAMPLES - 1) // _MOST_SAMPLES or 1
+            lanes = (batch + 8 * panels - 1) // (8 * panels) * 8 * panels  # every panel has a multiple of 8 samples
+            found = ((batch, self.n_in), (self.outputs * lanes + 2,), *(w.theta.shape for w in self.wirings))
+            self._shapes = {batch: found} if len(self._shapes) >= _MOST_SHAPES else {**self._shapes, batch: found}
+        return found
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x = x.contiguous()
         (batch, n_in), n_out = x.shape, self.n_out
-        panels = (batch + _MOST_SAMPLES - 1) // _MOST_SAMPLES or 1
-        lanes = (batch + 8 * panels - 1) // (8 * panels) * 8 * panels  # every panel has a multiple of 8 samples
-        y = x.new_empty(batch, n_out)
-        kept = x.new_empty(self.outputs * lanes + 2)
+        y, kept = x.new_empty(batch, n_out), x.new_empty(self.shapes(batch)[1][0])
         status = _FORWARD(self._at, self.n_layers, x.data_ptr(), n_in, batch, kept.data_ptr(), y.data_ptr(), n_out)
         if status:
             raise_fault(status)
@@ -60,7 +69,7 @@ class NativeStack:
         dx = x.new_empty(batch, n_in) if need_dx else None
         gradients = [torch.empty_like(w.theta) if w.covered else torch.zeros_like(w.theta) for w in self.wirings]
         gradients += [torch.empty_like(bias) for bias in self.biases]
-        at = [*(gradient.data_ptr() for gradient in gradients), 0]
+        at = [*[gradient.data_ptr() for gradient in gradients], 0]
         status = _BACKWARD(
             self._at, self.n_layers, x.data_ptr(), n_in, batch, kept.data_ptr(), dy.data_ptr(), self.n_out,
             None if dx is None else dx.data_ptr(), n_in, self._pointers(*[at[i] for i in self._gradients]),
