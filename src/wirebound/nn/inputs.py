@@ -74,18 +74,19 @@ class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, theta: Tensor, bias: Tensor | None, layer: Any) -> Tensor:
         ctx.save_for_backward(x, theta)
-        ctx.shapes, ctx.layer = (x.shape, theta.shape), layer
-        ctx.index = index = layer.fast_wiring.layer_index(layer.layer_id)
+        index = layer.fast_wiring.layer_index(layer.layer_id)
+        ctx.made_of = (layer, index, (x.shape, theta.shape))
         return layer.op_forward(x, theta, index, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        dy, layer = in_memory(grads[0]), ctx.layer
-        refuse_second_derivative(type(layer).__name__)
+        dy, (layer, index, shapes) = in_memory(grads[0]), ctx.made_of
+        if torch.is_grad_enabled():
+            refuse_second_derivative(type(layer).__name__)
         x, theta = kept = ctx.saved_tensors
-        require_kept(kept, ctx.shapes, dy)
+        require_kept(kept, shapes, dy)
         need_dx, need_dtheta, need_dbias, _ = ctx.needs_input_grad
-        dx, dtheta = layer.op_backward(x, dy, theta, ctx.index, need_dx, need_dtheta)
+        dx, dtheta = layer.op_backward(x, dy, theta, index, need_dx, need_dtheta)
         dbias = dy.sum(layer.bias_sums) if need_dbias else None
         if (watch := layer.fast_wiring.watch) is not None:
             watch.setdefault(layer.layer_id, []).append(layer.gradient_source(x, dy))

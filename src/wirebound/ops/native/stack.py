@@ -1,7 +1,6 @@
 """Layers that follow each other in one native call, float32 on the CPU: forward, backward, or many steps of training."""
 
 import ctypes
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +13,9 @@ from wirebound.ops.layer_shapes import StackLayer, StackWiring
 from wirebound.ops.native.calls import KERNELS, address
 from wirebound.ops.rule import WiringArrays
 
-_FORWARD: Any = getattr(KERNELS, "wb_stack_forward_f32", None)
-_BACKWARD: Any = getattr(KERNELS, "wb_stack_backward_f32", None)
+_FORWARD: Any = getattr(KERNELS, "wb_stack_forward_packed_f32", None)
+_BACKWARD: Any = getattr(KERNELS, "wb_stack_backward_packed_f32", None)
+_FORWARD_CALL = structs.packer(structs.StackCall)
 CROSS_ENTROPY, MEAN_SQUARE = 0, 1
 _MOST_SAMPLES = 32  # of a panel, csrc/fused_layer.inc.cpp
 _MOST_SHAPES = 16  # that a stack remembers
@@ -44,7 +44,7 @@ class NativeStack:
         numbers = iter(range(len(wirings), len(wirings) + len(self.biases)))
         biases = [-1 if layer.bias is None else next(numbers) for layer in layers]
         self._gradients = [*(layer.wiring for layer in layers), *biases]
-        self._pointers = struct.Struct(f"{2 * len(layers)}P").pack  # in less time than ctypes needs to make an array
+        self._backward_call = structs.packer(structs.StackCall, pointers=len(self._gradients))
 
     def shapes(self, batch: int) -> tuple[tuple[int, ...], ...]:
         if (found := self._shapes.get(batch)) is None:
@@ -58,8 +58,8 @@ class NativeStack:
         x = x.contiguous()
         (batch, n_in), n_out = x.shape, self.n_out
         y, kept = x.new_empty(batch, n_out), x.new_empty(self.shapes(batch)[1][0])
-        status = _FORWARD(self._at, self.n_layers, x.data_ptr(), n_in, batch, kept.data_ptr(), y.data_ptr(), n_out)
-        if status:
+        addresses = (x.data_ptr(), n_in, batch, kept.data_ptr(), y.data_ptr(), n_out, 0, 0)
+        if status := _FORWARD(_FORWARD_CALL(self._at, self.n_layers, *addresses)):
             raise_fault(status)
         return y, kept
 
@@ -70,11 +70,11 @@ class NativeStack:
         gradients = [torch.empty_like(w.theta) if w.covered else torch.zeros_like(w.theta) for w in self.wirings]
         gradients += [torch.empty_like(bias) for bias in self.biases]
         at = [*[gradient.data_ptr() for gradient in gradients], 0]
-        status = _BACKWARD(
+        call = self._backward_call(
             self._at, self.n_layers, x.data_ptr(), n_in, batch, kept.data_ptr(), dy.data_ptr(), self.n_out,
-            None if dx is None else dx.data_ptr(), n_in, self._pointers(*[at[i] for i in self._gradients]),
+            0 if dx is None else dx.data_ptr(), n_in, *[at[i] for i in self._gradients],
         )  # fmt: skip
-        if status:
+        if status := _BACKWARD(call):
             raise_fault(status)
         return dx, gradients
 
