@@ -1,6 +1,7 @@
 """The structs of ``csrc/wirebound.h`` as ctypes sees them: the same fields in the same order."""
 
 import ctypes
+import functools
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,12 @@ def _struct(name: str, *rows: str) -> Any:
     _TYPES[name] = made = type(name, (ctypes.Structure,), {"_fields_": pairs})
     KINDS[made] = dict(pairs)
     return made
+
+
+@functools.lru_cache(maxsize=256)
+def array_of(kind: Any, count: int) -> Any:
+    """The type of an array. ctypes makes a class of it, which takes longer than a step, and forgets it again."""
+    return kind * count
 
 
 _FORMATS = {ctypes.c_void_p: "P", ctypes.c_int64: "q"}

@@ -158,7 +158,7 @@ class NativeLayers(ReferenceRecurrent):
         if calls[0][0].is_simple:
             return super().recurrent_forward_each(calls)
         tasks = [_ForwardTask(*call) for call in calls]
-        together = (structs.Recurrent * len(tasks))(*(task.task for task in tasks))
+        together = structs.array_of(structs.Recurrent, len(tasks))(*(task.task for task in tasks))
         if status := _RECURRENT_FORWARD[calls[0][1].dtype](together, len(tasks), _threads()):
             raise_fault(status)
         return [task.outcome for task in tasks]
@@ -167,8 +167,8 @@ class NativeLayers(ReferenceRecurrent):
         if calls[0][0].is_simple:
             return super().recurrent_backward_each(calls)
         tasks = [_BackwardTask(*call) for call in calls]
-        together = (structs.Recurrent * len(tasks))(*(task.task for task in tasks))
-        wanted = (structs.RecurrentGradients * len(tasks))(*(task.wanted for task in tasks))
+        together = structs.array_of(structs.Recurrent, len(tasks))(*(task.task for task in tasks))
+        wanted = structs.array_of(structs.RecurrentGradients, len(tasks))(*(task.wanted for task in tasks))
         if status := _RECURRENT_BACKWARD[calls[0][1].dtype](together, wanted, len(tasks), _threads()):
             raise_fault(status)
         return [task.outcome() for task in tasks]

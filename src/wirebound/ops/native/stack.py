@@ -95,8 +95,9 @@ def fused_steps(layers: list[dict[str, Any]], wirings: list[dict[str, Any]], run
     Values have the names of ``csrc/wirebound.h`` (wb_fused_layer, wb_fused_wiring, wb_fused_run); arrays are tensors, or
     of ctypes.
     """
-    c_layers = (structs.FusedLayer * len(layers))(*(_c_struct(structs.FusedLayer, layer) for layer in layers))
-    c_wirings = (structs.FusedWiring * len(wirings))(*(_c_struct(structs.FusedWiring, wiring) for wiring in wirings))
+    kinds = structs.array_of(structs.FusedLayer, len(layers)), structs.array_of(structs.FusedWiring, len(wirings))
+    c_layers = kinds[0](*(_c_struct(structs.FusedLayer, layer) for layer in layers))
+    c_wirings = kinds[1](*(_c_struct(structs.FusedWiring, wiring) for wiring in wirings))
     c_run = _c_struct(structs.FusedRun, run)
     c_run.n_layers, c_run.layers = len(layers), ctypes.addressof(c_layers)
     c_run.n_wirings, c_run.wirings = len(wirings), ctypes.addressof(c_wirings)

@@ -42,11 +42,11 @@ def _fill_rule(c_rule: Any, rule: Rule) -> None:
 
 
 def _c_drifts(drifts: Sequence[DriftAndNoise]) -> Any:
-    return (structs.DriftAndNoise * len(drifts))(*(structs.DriftAndNoise(*drift) for drift in drifts))
+    return structs.array_of(structs.DriftAndNoise, len(drifts))(*(structs.DriftAndNoise(*drift) for drift in drifts))
 
 
 def _c_shares(shares: Sequence[float] | None) -> Any:
-    return None if shares is None else (ctypes.c_double * len(shares))(*shares)
+    return None if shares is None else structs.array_of(ctypes.c_double, len(shares))(*shares)
 
 
 def _require_state(state: State, theta: Tensor) -> None:
@@ -71,7 +71,7 @@ def _fill_bits(value: float, dtype: torch.dtype) -> int:
 
 def _c_carried(carried: Carried, budget: int) -> Any:
     """The arrays that move with their connections, as the kernels read them."""
-    found = (structs.Carried * len(carried))()
+    found = structs.array_of(structs.Carried, len(carried))()
     for entry, (tensor, fill) in zip(found, carried, strict=True):
         size = tensor.element_size()
         if size not in _INTEGERS or tensor.numel() != budget or not tensor.is_contiguous() or not tensor.is_cpu:
