@@ -31,8 +31,8 @@ _FORMATS = {ctypes.c_void_p: "P", ctypes.c_int64: "q"}
 
 
 def packer(kind: Any, pointers: int = 0) -> Callable[..., bytes]:
-    """A function that makes a struct of pointers and int64, and pointers behind it, from all their values: it takes less
-    time than a call with as many arguments."""
+    """A function that makes a struct of pointers and int64, and pointers behind it, from all their values: it takes
+    less time than a call with as many arguments."""
     packed = struct.Struct("".join(_FORMATS[field] for field in KINDS[kind].values()) + "P" * pointers)
     assert packed.size == ctypes.sizeof(kind) + pointers * ctypes.sizeof(ctypes.c_void_p)
     return packed.pack

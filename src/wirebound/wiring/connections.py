@@ -128,9 +128,11 @@ class Connections(nn.Module):
         """Refuse what cannot take the place of θ, also where it is a piece of the same tensor."""
         theta = self._parameters.get("theta")
         seen, at, shape, dtype = self._seen
-        same = theta is not None and theta is seen and type(theta) is nn.Parameter and theta.data_ptr() == at
-        # In the same memory it may still be a piece of what it was, or another view.
-        if same and theta.dtype is dtype and theta.shape == shape and theta.is_contiguous() and not theta.is_neg():  # type: ignore[union-attr]
+        if (
+            theta is not None and theta is seen and type(theta) is nn.Parameter and theta.data_ptr() == at
+            # In the same memory it may still be a piece of what it was, or another view.
+            and theta.dtype is dtype and theta.shape == shape and theta.is_contiguous() and not theta.is_neg()
+        ):  # fmt: skip
             return
         if fault := theta_fault(theta, self._buffers["packed_rows"]):
             raise WiringError(f"{self._names()}: {fault}")
