@@ -47,6 +47,20 @@ auto call(Kernel kernel, Arguments... arguments) -> decltype(kernel(arguments...
     }
 }
 
+template <class T, class Kernel>
+int forward_packed(Kernel linear, Kernel dense, const wb_linear_forward& p) {
+    return call(p.blocks ? dense : linear, static_cast<const T*>(p.x), p.x_stride, static_cast<T*>(p.y), p.y_stride,
+                p.batch, p.n_in, p.n_out, p.connections, p.colptr, p.packed_rows, static_cast<const T*>(p.theta),
+                static_cast<int>(p.bound), static_cast<const T*>(p.bias), static_cast<int>(p.threads));
+}
+
+template <class T, class Kernel>
+int backward_packed(Kernel linear, Kernel dense, const wb_linear_backward& p) {
+    return call(p.blocks ? dense : linear, static_cast<const T*>(p.x), p.x_stride, static_cast<const T*>(p.dy),
+                p.dy_stride, static_cast<T*>(p.dx), p.dx_stride, static_cast<T*>(p.dtheta), p.batch, p.n_in, p.n_out,
+                p.connections, p.colptr, p.packed_rows, static_cast<const T*>(p.theta), static_cast<int>(p.threads));
+}
+
 }  // namespace
 
 extern "C" {
@@ -54,6 +68,28 @@ extern "C" {
 int wb_abi_version(void) { return WB_ABI_VERSION; }
 
 const char* wb_isa(void) { return table().isa; }
+
+int wb_linear_forward_packed_f32(const wb_linear_forward* packed) {
+    return forward_packed<float>(table().linear_forward_f32, table().dense_forward_f32, *packed);
+}
+int wb_linear_forward_packed_f64(const wb_linear_forward* packed) {
+    return forward_packed<double>(table().linear_forward_f64, table().dense_forward_f64, *packed);
+}
+int wb_linear_backward_packed_f32(const wb_linear_backward* packed) {
+    return backward_packed<float>(table().linear_backward_f32, table().dense_backward_f32, *packed);
+}
+int wb_linear_backward_packed_f64(const wb_linear_backward* packed) {
+    return backward_packed<double>(table().linear_backward_f64, table().dense_backward_f64, *packed);
+}
+int wb_stack_forward_packed_f32(const wb_stack_call* p) {
+    return call(table().stack_forward_f32, p->layers, p->n_layers, p->x, p->x_stride, p->batch, p->kept, p->y,
+                p->y_stride);
+}
+int wb_stack_backward_packed_f32(const wb_stack_call* p) {
+    const auto gradients = reinterpret_cast<float* const*>(p + 1);
+    return call(table().stack_backward_f32, p->layers, p->n_layers, p->x, p->x_stride, p->batch, p->kept, p->y,
+                p->y_stride, p->dx, p->dx_stride, gradients);
+}
 
 #define WB_FORWARD(...) , __VA_ARGS__
 #define WB_EXPORT_library(result, name, parameters, arguments)

@@ -25,7 +25,39 @@ enum {
 };
 
 // Raised whenever a struct below or a signature in kernels.def changes; Python refuses a library with another number.
-#define WB_ABI_VERSION 6
+#define WB_ABI_VERSION 7
+
+// ---- linear --------------------------------------------------------------------------------------------------------
+
+// The arguments of linear_forward and linear_backward in their order, or with `blocks` of dense_forward and
+// dense_backward. Python packs them in a fraction of the time in which it hands over so many one by one.
+typedef struct wb_linear_forward {
+    const void* x;
+    int64_t x_stride;
+    void* y;
+    int64_t y_stride, batch, n_in, n_out, connections;
+    const int64_t* colptr;
+    const int32_t* packed_rows;
+    const void* theta;
+    int64_t bound;
+    const void* bias;
+    int64_t threads, blocks;
+} wb_linear_forward;
+
+typedef struct wb_linear_backward {
+    const void* x;
+    int64_t x_stride;
+    const void* dy;
+    int64_t dy_stride;
+    void* dx;
+    int64_t dx_stride;
+    void* dtheta;
+    int64_t batch, n_in, n_out, connections;
+    const int64_t* colptr;
+    const int32_t* packed_rows;
+    const void* theta;
+    int64_t threads, blocks;
+} wb_linear_backward;
 
 // ---- conv ----------------------------------------------------------------------------------------------------------
 
@@ -231,6 +263,18 @@ typedef struct wb_stack_layer {
     int32_t activation;     // WB_IDENTITY, WB_RELU, WB_TANH or WB_SIGMOID
     int32_t bound;
 } wb_stack_layer;
+
+// The arguments of stack_forward, and of stack_backward, for which y is dy, and behind which the gradients follow.
+typedef struct wb_stack_call {
+    const wb_stack_layer* layers;
+    int64_t n_layers;
+    const float* x;
+    int64_t x_stride, batch;
+    float *kept, *y;
+    int64_t y_stride;
+    float* dx;
+    int64_t dx_stride;
+} wb_stack_call;
 
 // ---- recurrent -----------------------------------------------------------------------------------------------------
 // The matrices are layer views of [gates * n_hidden, n_in] and [gates * n_hidden, n_hidden]; void* are float or double.

@@ -26,6 +26,7 @@ from wirebound.nn.sparse_layer import wirings
 from wirebound.ops.native.calls import c_shapes
 from wirebound.ops.native.stack import CROSS_ENTROPY, MEAN_SQUARE, count_active, fused_steps, layer_bounds
 from wirebound.ops.rule import RuleKind
+from wirebound.ops.structs import array_of
 from wirebound.optim.adapter import OptimizerAdapter
 from wirebound.wiring import Wiring, WiringError
 
@@ -162,8 +163,8 @@ class FusedEngine:
         nets = [self._wiring(i, lrs) for i in range(len(self.wirings))]
         examples, width = len(order), max(1, len(method.shapes))
         full, rest = divmod(examples, batch_size)
-        sizes = (ctypes.c_int64 * steps)(*([batch_size] * full + [rest])[:steps])
-        losses, born = (ctypes.c_double * steps)(), (ctypes.c_int64 * (steps * width))()
+        sizes = array_of(ctypes.c_int64, steps)(*([batch_size] * full + [rest])[:steps])
+        losses, born = array_of(ctypes.c_double, steps)(), array_of(ctypes.c_int64, steps * width)()
         run = {
             "steps": steps, "first_step": method.steps + 1, "rule": rule, "lr": _doubles(lrs),
             "order": order.contiguous(), "batch": sizes,
@@ -275,4 +276,4 @@ def _active(wiring: Wiring) -> int:
 
 def _doubles(values: Sequence[float]) -> Any:
     """Numbers as the kernels read them: of so few, torch would take longer to make a tensor."""
-    return (ctypes.c_double * len(values))(*values)
+    return array_of(ctypes.c_double, len(values))(*values)

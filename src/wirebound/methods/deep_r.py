@@ -105,7 +105,9 @@ class LangevinMethod(WiringMethod):
 
     def drifts(self, number: int, wiring: Wiring, step: int, lr: float) -> list[DriftAndNoise]:
         """ηα and √(2ηT) of this step for a wiring; the very list of the last step if nothing in it has changed."""
-        first = sum(len(before.layers) for before in self.wirings[:number])
+        first = 0
+        for before in self.wirings[:number]:
+            first += len(before.layers)
         last = first + len(wiring.layers)
         own = (self.l1[first:last], self.temperature[first:last], self.second_moments[first:last])
         key, known = (lr, wiring.rates, self._looks, *own), self._drifts.get(number)
@@ -190,6 +192,8 @@ class DeepR(LangevinMethod):
         """Steps up to this one, with so many newborns in each layer, have been taken."""
         if self.turnover is not None:
             self.turnover.add(newborns)
+        elif not self.adapter.own.has_ages:
+            return  # nothing to look at
         if step < self.next_look(step - 1):
             return
         if self.turnover is not None:

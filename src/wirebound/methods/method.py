@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn, optim
+from torch._C import _set_grad_enabled as set_grad_enabled
 
 from wirebound import ops
 from wirebound.methods.attach import Attachment, attachment, require_free
@@ -35,8 +36,7 @@ class LayerInfo:
     rewired: int
 
 
-@dataclass(frozen=True)
-class StepInfo:
+class StepInfo(NamedTuple):
     """What a step did; ``layers`` has what it did to each layer."""
 
     step: int
@@ -246,18 +246,22 @@ class WiringMethod(Method):
                 raise RuntimeError(f"this {mine} steps a wiring that a later {by} has taken over: {what_to_do}")
         self._habits.look()
 
-    @torch.no_grad()
     def take_step(self) -> StepInfo:
-        self.may_step()
-        step = self.steps + 1
-        require_finite(self.wirings, step)
-        if self.adapter is not None:
-            self.adapter.require_rates()
-        try:
-            active, rewired = self.train(step)
-        except BaseException:  # an interrupt, or an error, between the update and the births
-            leave_valid(self.wirings)
-            raise
+        with_gradients = torch.is_grad_enabled()
+        try:  # the decorator torch.no_grad() takes as long as the update of a small model
+            set_grad_enabled(False)
+            self.may_step()
+            step = self.steps + 1
+            require_finite(self.wirings, step)
+            if self.adapter is not None:
+                self.adapter.require_rates()
+            try:
+                active, rewired = self.train(step)
+            except BaseException:  # an interrupt, or an error, between the update and the births
+                leave_valid(self.wirings)
+                raise
+        finally:
+            set_grad_enabled(with_gradients)
         self.steps = step
         return self.report(active, rewired)
 
@@ -265,7 +269,8 @@ class WiringMethod(Method):
         """The optimiser's step for the rest of the model, then each wiring's; (active, newborns) of each layer."""
         assert self.adapter is not None
         self.adapter.step_torch(step)
-        active, rewired = list[int](), list[int]()
+        active: list[int] = []
+        rewired: list[int] = []
         for number, wiring in enumerate(self.wirings):
             if wiring.theta.grad is None:  # not part of this loss: as torch does, leave it alone
                 alive, born = wiring.layer_active, [0] * len(wiring.layers)
@@ -342,7 +347,8 @@ def require_finite(found: Sequence[Trained], step: int) -> None:
     for trained in found:
         if isinstance(trained, Wiring):
             trained.examine_theta()
-        theta, grad = trained.theta, trained.theta.grad
+        theta = trained.theta
+        grad = theta.grad
         if grad is None:
             continue
         alike = grad.dtype is theta.dtype and grad.device == theta.device and grad.layout is torch.strided

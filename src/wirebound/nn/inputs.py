@@ -56,10 +56,11 @@ def refuse_second_derivative(name: str) -> None:
         raise RuntimeError(f"{name} has no second derivative: use create_graph=False")
 
 
-def require_kept(tensors: Sequence[Tensor | None], shapes: Sequence[torch.Size], like: Tensor) -> None:
+def require_kept(tensors: Sequence[Tensor | None], shapes: Sequence[tuple[int, ...]], like: Tensor) -> None:
     """What was kept for the backward pass must come back as it was: hooks for saved tensors may return anything."""
-    for tensor, shape in zip((tensor for tensor in tensors if tensor is not None), shapes, strict=True):
-        same = tensor.shape == shape and tensor.dtype is like.dtype and tensor.device == like.device
+    dtype, device = like.dtype, like.device
+    for tensor, shape in zip([tensor for tensor in tensors if tensor is not None], shapes, strict=True):
+        same = tensor.shape == shape and tensor.dtype is dtype and tensor.device == device
         if not (same and is_plain(tensor)):
             kept = f"{like.dtype} of shape {tuple(shape)} on {like.device}"
             found = f"{type(tensor).__name__} ({tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device})"
@@ -73,18 +74,19 @@ class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, theta: Tensor, bias: Tensor | None, layer: Any) -> Tensor:
         ctx.save_for_backward(x, theta)
-        ctx.shapes, ctx.layer = (x.shape, theta.shape), layer
-        ctx.index = index = layer.fast_wiring.layer_index(layer.layer_id)
+        index = layer.fast_wiring.layer_index(layer.layer_id)
+        ctx.made_of = (layer, index, (x.shape, theta.shape))
         return layer.op_forward(x, theta, index, bias)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        dy, layer = in_memory(grads[0]), ctx.layer
-        refuse_second_derivative(type(layer).__name__)
+        dy, (layer, index, shapes) = in_memory(grads[0]), ctx.made_of
+        if torch.is_grad_enabled():
+            refuse_second_derivative(type(layer).__name__)
         x, theta = kept = ctx.saved_tensors
-        require_kept(kept, ctx.shapes, dy)
+        require_kept(kept, shapes, dy)
         need_dx, need_dtheta, need_dbias, _ = ctx.needs_input_grad
-        dx, dtheta = layer.op_backward(x, dy, theta, ctx.index, need_dx, need_dtheta)
+        dx, dtheta = layer.op_backward(x, dy, theta, index, need_dx, need_dtheta)
         dbias = dy.sum(layer.bias_sums) if need_dbias else None
         if (watch := layer.fast_wiring.watch) is not None:
             watch.setdefault(layer.layer_id, []).append(layer.gradient_source(x, dy))

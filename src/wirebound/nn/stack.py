@@ -34,17 +34,16 @@ class _SparseStack(torch.autograd.Function):
     def forward(ctx: Any, stack: Stack, x: Tensor, *parameters: Tensor) -> Tensor:
         y, kept = stack.forward(x)
         # θ is among them only to notice if someone changes it before the backward pass.
-        thetas = parameters[: stack.n_wirings]
-        ctx.save_for_backward(x, kept, *thetas)
-        ctx.shapes, ctx.stack = (x.shape, kept.shape, *(theta.shape for theta in thetas)), stack
+        ctx.save_for_backward(x, kept, *parameters[: stack.n_wirings])
+        ctx.stack = stack
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivative("SparseSequential")
-        dy, saved = in_memory(grads[0]), ctx.saved_tensors
-        require_kept(saved, ctx.shapes, dy)
-        dx, gradients = ctx.stack.backward(saved[0], saved[1], dy, ctx.needs_input_grad[1])
+        dy, saved, stack = in_memory(grads[0]), ctx.saved_tensors, ctx.stack
+        require_kept(saved, stack.shapes(dy.shape[0]), dy)
+        dx, gradients = stack.backward(saved[0], saved[1], dy, ctx.needs_input_grad[1])
         return (None, dx, *gradients)
 
 
@@ -84,7 +83,7 @@ class StackRun:
         for wiring in self.wirings:
             if wiring.kinship is not None:
                 copies.look(wiring)
-            wiring.layer_index(0)  # checks what something else has written
+            wiring.examine_index()  # something else may have written it
             parameters.append(wiring.readable_theta())
         for layer in self.layers:
             if (bias := layer._parameters.get("bias")) is not None:
@@ -108,19 +107,23 @@ class StackRun:
         if x.layout is not torch.strided or x.is_neg() or x._is_zerotensor():
             return False
         shape = x.shape
-        if not shape or shape[-1] != self.in_features or not ops.backend_of(x).has_stack:
+        if not shape or shape[-1] != self.in_features or x.numel() // self.in_features * self.work >= _MOST_WORK:
             return False
-        if any("forward" in attributes for attributes in self._attributes):
+        if any(self._hooks) or torch_module._has_any_global_hook() or [*map(type, self.modules)] != self.kinds:
             return False
-        if any(self._hooks) or torch_module._has_any_global_hook() or list(map(type, self.modules)) != self.kinds:
-            return False
-        if transforms_active() or any(w.watch is not None or w.has_frozen for w in self.wirings):
-            return False
-        return x.numel() // self.in_features * self.work < _MOST_WORK
+        for attributes in self._attributes:
+            if "forward" in attributes:
+                return False
+        for wiring in self.wirings:
+            if wiring.watch is not None or (wiring.rates is not None and wiring.has_frozen):
+                return False
+        return not transforms_active()
 
     def _prepare(self, parameters: Sequence[Tensor]) -> Stack | None:
         """The layers for the kernels: as before unless a tensor has moved; None if one of them does not fit."""
         backend = ops.backend_of(parameters[0])
+        if not backend.has_stack:
+            return None
         addresses: list[object] = [backend]
         for tensor in parameters:
             if not is_plain(tensor):

@@ -28,6 +28,12 @@ __all__ = [
 _REFERENCE = Backend()
 _registered: dict[str, Backend] = {}  # beside the reference, by name; the last is asked first
 _only: str | None = None  # the one that ``use`` asks for
+_asked: tuple[Backend, ...] = ()  # who follows from both, in the order in which they are asked
+
+
+def _settle() -> None:
+    global _asked
+    _asked = tuple(backend for backend in reversed(_registered.values()) if _only is None or _only == backend.name)
 
 
 def register(backend: Backend) -> None:
@@ -35,11 +41,13 @@ def register(backend: Backend) -> None:
     if backend.name in _registered or backend.name == _REFERENCE.name:
         raise ValueError(f"the name of the backend (={backend.name!r}) is taken: unregister the other, or rename it")
     _registered[backend.name] = backend
+    _settle()
 
 
 def unregister(name: str) -> None:
     """Take a backend out again."""
     del _registered[name]
+    _settle()
 
 
 @contextmanager
@@ -50,15 +58,17 @@ def use(name: str) -> Iterator[None]:
         raise ValueError(f"the backend (={name!r}) must be one of {sorted(known)}")
     before, _only = _only, name
     try:
+        _settle()
         yield
     finally:
         _only = before
+        _settle()
 
 
 def backend_of(tensor: Tensor) -> Backend:
     """Who computes with θ and activations such as this tensor."""
-    for backend in reversed(_registered.values()):
-        if (_only is None or _only == backend.name) and backend.accepts(tensor):
+    for backend in _asked:
+        if backend.accepts(tensor):
             break
     else:
         backend = _REFERENCE
@@ -67,8 +77,8 @@ def backend_of(tensor: Tensor) -> Backend:
 
 def backend_on(device: torch.device) -> Backend:
     """Who draws random numbers and looks at indices on this device."""
-    for backend in reversed(_registered.values()):
-        if (_only is None or _only == backend.name) and backend.draws_on(device):
+    for backend in _asked:
+        if backend.draws_on(device):
             return backend
     return _REFERENCE
 

@@ -162,6 +162,9 @@ class Stack(Protocol):
 
     n_wirings: int
 
+    def shapes(self, batch: int) -> tuple[tuple[int, ...], ...]:
+        """Of the input, of what the backward pass needs beside it, and of θ of each wiring."""
+
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The output for x of shape [batch, n_in], and what the backward pass needs beside x."""
 

@@ -10,7 +10,7 @@ import os
 import warnings
 from pathlib import Path
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 PATH = Path(__file__).resolve().parent.parent / "_native" / "libwirebound.so"
 
 INT, UINT, LONG, ULONG = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64
@@ -25,6 +25,8 @@ _TABLE = """
     wb_linear_backward_*    i  p l p l p l p l l l l p p p i
     wb_dense_forward_*      i  p l p l l l l l p p p i p i
     wb_dense_backward_*     i  p l p l p l p l l l l p p p i
+    wb_linear_forward_packed_*  i  p
+    wb_linear_backward_packed_* i  p
     wb_expand_columns_*     i  l l l p p p i l l p
     wb_gather_columns_*     i  l l l p p l l p p
     wb_conv_forward_*       i  p p p l p p p i p i
@@ -49,6 +51,8 @@ _TABLE = """
     wb_fused_steps_f32      l  p p
     wb_stack_forward_f32    i  p l p l l p p l
     wb_stack_backward_f32   i  p l p l l p p l p l p
+    wb_stack_forward_packed_f32  i  p
+    wb_stack_backward_packed_f32 i  p
     wb_recurrent_forward_*  i  p i i
     wb_recurrent_backward_* i  p p i i
 """

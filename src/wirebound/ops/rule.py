@@ -53,6 +53,8 @@ Counts = Sequence[int] | Tensor  # one for each layer, wherever the backend has 
 
 def numbers(counts: Counts) -> list[int]:
     """Counts as plain numbers; those of another device are waited for."""
+    if type(counts) is list:
+        return counts
     return counts.tolist() if isinstance(counts, Tensor) else list(counts)
 
 
@@ -83,6 +85,9 @@ class WiringArrays(Protocol):
     geometry: Geometry
     colptr: Tensor
     packed_rows: Tensor
+
+    @property
+    def origin(self) -> Sequence[int]: ...  # seed and index
 
     @property
     def seed(self) -> int: ...

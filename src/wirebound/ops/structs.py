@@ -1,6 +1,9 @@
 """The structs of ``csrc/wirebound.h`` as ctypes sees them: the same fields in the same order."""
 
 import ctypes
+import functools
+import struct
+from collections.abc import Callable
 from typing import Any
 
 _TYPES: dict[str, Any] = {
@@ -18,6 +21,32 @@ def _struct(name: str, *rows: str) -> Any:
     return made
 
 
+@functools.lru_cache(maxsize=256)
+def array_of(kind: Any, count: int) -> Any:
+    """The type of an array. ctypes makes a class of it, which takes longer than a step, and forgets it again."""
+    return kind * count
+
+
+_FORMATS = {ctypes.c_void_p: "P", ctypes.c_int64: "q"}
+
+
+def packer(kind: Any, pointers: int = 0) -> Callable[..., bytes]:
+    """A function that makes a struct of pointers and int64, and pointers behind it, from all their values: it takes
+    less time than a call with as many arguments."""
+    packed = struct.Struct("".join(_FORMATS[field] for field in KINDS[kind].values()) + "P" * pointers)
+    assert packed.size == ctypes.sizeof(kind) + pointers * ctypes.sizeof(ctypes.c_void_p)
+    return packed.pack
+
+
+LinearForward = _struct(
+    "LinearForward", "pointer: x", "int64: x_stride", "pointer: y", "int64: y_stride batch n_in n_out connections",
+    "pointer: colptr packed_rows theta", "int64: bound", "pointer: bias", "int64: threads blocks",
+)  # fmt: skip
+LinearBackward = _struct(
+    "LinearBackward", "pointer: x", "int64: x_stride", "pointer: dy", "int64: dy_stride", "pointer: dx",
+    "int64: dx_stride", "pointer: dtheta", "int64: batch n_in n_out connections", "pointer: colptr packed_rows theta",
+    "int64: threads blocks",
+)  # fmt: skip
 Rule = _struct(
     "Rule", "int32: kind nesterov fresh decoupled maximize bound clamp", "uint32: stream", "uint64: seed",
     "int64: step clock", "double: lr momentum dampening weight_decay beta1 beta2 eps",
@@ -48,6 +77,10 @@ FusedRun = _struct(
 StackLayer = _struct(
     "StackLayer", "int64: n_in n_out budget", "pointer: colptr packed_rows theta bias", "int32: activation bound"
 )
+StackCall = _struct(
+    "StackCall", "pointer: layers", "int64: n_layers", "pointer: x", "int64: x_stride batch", "pointer: kept y",
+    "int64: y_stride", "pointer: dx", "int64: dx_stride",
+)  # fmt: skip
 Conv = _struct(
     "Conv", "int64: batch in_channels out_channels groups", "pair: in_size out_size kernel stride before dilation"
 )

@@ -35,6 +35,7 @@ class OptimizerAdapter:
         self.own = RULES.get(type(optimizer), OtherRule)(optimizer)
         self.kind = self.own.kind
         self._rules: dict[int, tuple[tuple[Any, ...], Rule]] = {}
+        self._places: dict[int, tuple[int, int]] = {}  # by θ: the number of its group and its place in there
         # How often each θ was moved, and the count at which each connection was born, for Adam's bias correction.
         self.updates = [0] * len(wirings)
         self.born: list[Tensor] = []
@@ -43,9 +44,17 @@ class OptimizerAdapter:
 
     def group(self, wiring: Trained) -> dict[str, Any]:
         """The optimiser's parameter group that holds this wiring's θ."""
-        for group in self.optimizer.param_groups:
-            if any(parameter is wiring.theta for parameter in group["params"]):
-                return group
+        theta, groups = wiring.theta, self.optimizer.param_groups
+        number, place = self._places.get(id(theta), (0, 0))
+        if number < len(groups):  # groups can be replaced
+            params = groups[number]["params"]
+            if place < len(params) and params[place] is theta:
+                return groups[number]
+        for number, group in enumerate(groups):
+            for place, parameter in enumerate(group["params"]):
+                if parameter is theta:
+                    self._places = {**self._places, id(theta): (number, place)}
+                    return group
         raise ValueError("the wiring's parameter is no longer in the optimiser")
 
     def lr(self, group: Mapping[str, Any]) -> float:
@@ -69,7 +78,9 @@ class OptimizerAdapter:
 
     def rule(self, number: int, group: dict[str, Any]) -> Rule:
         """The numbers of this step, from the group as a scheduler has left it; the same object while they last."""
-        fresh = self.own.is_fresh(group, self.optimizer.state.get(self.wirings[number].theta, {}))
+        fresh = False
+        if self.own.keeps_state(group):
+            fresh = self.own.is_fresh(group, self.optimizer.state.get(self.wirings[number].theta, {}))
         key = (fresh, *map(group.get, self.own.options))
         known = self._rules.get(number)
         if known is None or known[0] != key:

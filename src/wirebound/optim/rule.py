@@ -116,9 +116,7 @@ class OptimizerRule:
     def step(self, wirings: Sequence[Trained], step: int) -> None:
         """torch's own step of all parameters but θ."""
         thetas = [wiring.theta for wiring in wirings]
-        ours = [id(theta) for theta in thetas]
-        parameters = (p for group in self.optimizer.param_groups for p in group["params"])
-        if not any(p.grad is not None and id(p) not in ours for p in parameters):
+        if not self._moves_more_than(thetas):
             return
         grads = [theta.grad for theta in thetas]
         for theta in thetas:
@@ -129,7 +127,18 @@ class OptimizerRule:
             for theta, grad in zip(thetas, grads, strict=True):
                 theta.grad = grad
 
+    def _moves_more_than(self, thetas: Sequence[nn.Parameter]) -> bool:
+        """Whether another parameter than these has a gradient."""
+        ours = [*map(id, thetas)]
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                if id(parameter) not in ours and parameter.grad is not None:
+                    return True
+        return False
+
     def carried(self, theta: nn.Parameter, group: Mapping[str, Any]) -> list[tuple[Tensor, float]]:
         """The tensors that move with their connections, and what a newborn has there: moments, averages of θ, all 0."""
+        if not self.optimizer.state:  # torch takes longer to hash θ
+            return []
         state = self.optimizer.state.get(theta, {})
         return [(value, 0.0) for value in state.values() if isinstance(value, Tensor) and value.dim()]

@@ -49,15 +49,15 @@ class Connections(nn.Module):
     _trusted_before: IndexKey | None  # the same, while they are being changed
     _bounds: list[int]  # where layers start in them
     _indices: dict[int, LayerIndex]
-    _seen: tuple[Tensor | None, int]  # which θ was last checked
+    _seen: tuple[Tensor | None, int, torch.Size, torch.dtype | None]  # which θ was last checked
     _split: tuple[Tensor, tuple[int, int | None, bool, bool], tuple[Tensor, ...]] | None
     _origin: tuple[Tensor, int | None, list[int]] | None  # seed and index
     _said_dormant: bool
 
     def forget(self) -> None:
         """Drop what was derived from the arrays: the next use looks at them again."""
-        self.__dict__.update(_trusted=None, _trusted_before=None, _bounds=[], _indices={}, _seen=(None, 0))
-        self.__dict__.update(_split=None, _origin=None, _said_dormant=False)
+        self.__dict__.update(_trusted=None, _trusted_before=None, _bounds=[], _indices={}, _split=None, _origin=None)
+        self.__dict__.update(_seen=(None, 0, torch.Size(), None), _said_dormant=False)
 
     def _names(self) -> str:
         return "wiring over " + ", ".join(layer.name for layer in self.layers)
@@ -65,14 +65,14 @@ class Connections(nn.Module):
     @property
     def bounds(self) -> list[int]:
         """Where each layer's connections start in the arrays, and K at the end."""
-        self._examine()
+        self.examine_index()
         return self._bounds
 
     @property
     def layer_places(self) -> list[int]:
         return [b - a for a, b in itertools.pairwise(self.bounds)]
 
-    def _examine(self) -> None:
+    def examine_index(self) -> None:
         """Check the positions if something else has written them since they were last checked: O(1) if not, else O(K)."""
         packed_rows, colptr = self._buffers.get("packed_rows"), self._buffers.get("colptr")
         if self._trusted is not None and self._trusted.holds(packed_rows, colptr):
@@ -88,7 +88,7 @@ class Connections(nn.Module):
         self.__dict__.update(_bounds=colptr.index_select(0, edges).tolist(), _trusted=key)
 
     def layer_index(self, layer_id: int) -> LayerIndex:
-        self._examine()
+        self.examine_index()
         index = self._indices.get(layer_id)
         if index is None or index.bound is not self.sign_bound:
             first, last = self.geometry.column_start[layer_id : layer_id + 2]
@@ -107,7 +107,7 @@ class Connections(nn.Module):
         theta = self.readable_theta()
         if len(self.layers) == 1:
             return self._as_weights(theta)
-        self._examine()
+        self.examine_index()
         key = (theta.data_ptr(), version_of(theta), theta.requires_grad, torch.is_grad_enabled())
         split = self._split
         if split is None or split[0] is not theta or split[1] != key:
@@ -127,9 +127,17 @@ class Connections(nn.Module):
     def examine_theta(self) -> None:
         """Refuse what cannot take the place of θ, also where it is a piece of the same tensor."""
         theta = self._parameters.get("theta")
+        seen, at, shape, dtype = self._seen
+        if (
+            theta is not None and theta is seen and type(theta) is nn.Parameter and theta.data_ptr() == at
+            # In the same memory it may still be a piece of what it was, or another view.
+            and theta.dtype is dtype and theta.shape == shape and theta.is_contiguous() and not theta.is_neg()
+        ):  # fmt: skip
+            return
         if fault := theta_fault(theta, self._buffers["packed_rows"]):
             raise WiringError(f"{self._names()}: {fault}")
-        self.__dict__["_seen"] = (theta, cast(Tensor, theta).data_ptr())
+        found = cast(Tensor, theta)
+        self.__dict__["_seen"] = (found, found.data_ptr(), found.shape, found.dtype)
 
     def _as_weights(self, theta: Tensor) -> Tensor:
         """On the CPU, θ itself: whoever reads it looks for θ < 0. Elsewhere looking would wait for the device."""
@@ -152,9 +160,10 @@ class Connections(nn.Module):
 
         In between nothing derived from the arrays counts, so that after an interrupt they are looked at again.
         """
-        before = self.bounds
-        self.__dict__.update(_trusted=None, _trusted_before=self._trusted, _split=None)
-        return before
+        self.examine_index()
+        own = self.__dict__  # nn.Module takes longer to set an attribute
+        own["_trusted_before"], own["_trusted"], own["_split"] = own["_trusted"], None, None
+        return self._bounds
 
     def changed(self, before: list[int], born: ops.Counts, died: ops.Counts) -> tuple[list[int], list[int]]:
         """So many connections of each layer were born and died, by a kernel that leaves a valid wiring; as numbers."""
@@ -170,8 +179,9 @@ class Connections(nn.Module):
 
     def starts_at(self, bounds: list[int]) -> None:
         """After ``changing``: a kernel has left a valid wiring, whose layers start there."""
-        key = IndexKey.of(self.packed_rows, self.colptr, self._trusted_before)
-        self.__dict__.update(_indices={}, _bounds=bounds, _trusted=key)
+        own, buffers = self.__dict__, self._buffers
+        key = IndexKey.of(cast(Tensor, buffers["packed_rows"]), cast(Tensor, buffers["colptr"]), self._trusted_before)
+        own["_indices"], own["_bounds"], own["_trusted"] = {}, bounds, key
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

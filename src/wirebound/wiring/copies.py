@@ -182,7 +182,7 @@ def look(wiring: Connections) -> None:
             if _same_positions(wiring, original):  # else what is written past torch's counts is looked for each time
                 kin.seen = seen
     if kin.copies and not torch.is_grad_enabled():
-        wiring._examine()
+        wiring.examine_index()
         for copy in list(kin.copies):
             _look_from_original(wiring, copy)
 

@@ -45,12 +45,11 @@ class IndexKey(NamedTuple):
         return IndexKey(packed_rows, colptr, addresses, (packed_rows._version, colptr._version))
 
     def holds(self, packed_rows: Tensor | None, colptr: Tensor | None) -> bool:
-        return (
-            packed_rows is self.packed_rows
-            and colptr is self.colptr
-            and (packed_rows._version, colptr._version) == self.versions
-            and (packed_rows.data_ptr(), colptr.data_ptr()) == self.addresses
-        )
+        rows, pointers, (rows_at, pointers_at), (rows_version, pointers_version) = self
+        if packed_rows is not rows or colptr is not pointers:
+            return False
+        written = packed_rows._version != rows_version or colptr._version != pointers_version
+        return not written and packed_rows.data_ptr() == rows_at and colptr.data_ptr() == pointers_at
 
 
 def is_plain(tensor: Tensor) -> bool:

@@ -126,7 +126,7 @@ class Wiring(Connections):
     @property
     def active(self) -> int:
         """Active connections now, counted."""
-        self._examine()
+        self.examine_index()
         if self.alive is None and not self.sign_bound:
             return self.budget
         return int((self.theta.detach() >= 0 if self.alive is None else self.alive).sum())
@@ -187,21 +187,22 @@ class Wiring(Connections):
         return self.geometry.possible
 
     @property
-    def seed(self) -> int:
-        return self._identity()[0]
-
-    @property
-    def index(self) -> int:
-        """Number of this wiring in its model."""
-        return self._identity()[1]
-
-    def _identity(self) -> list[int]:
+    def origin(self) -> list[int]:
         """Seed and index, as the buffer has them now: a state dict or another rank may have written it."""
         identity: Tensor = self._buffers["identity"]  # type: ignore[assignment]  # quicker than the attribute
         known = self._origin
         if known is None or known[0] is not identity or known[1] != version_of(identity):
             known = self._origin = (identity, version_of(identity), identity.tolist())
         return known[2]
+
+    @property
+    def seed(self) -> int:
+        return self.origin[0]
+
+    @property
+    def index(self) -> int:
+        """Number of this wiring in its model."""
+        return self.origin[1]
 
     def positions(self) -> Tensor:
         """The sorted position of each connection, int64, counted input-major through all layers."""

@@ -26,8 +26,8 @@ from wirebound.ops.native.calls import address, functions, layer_addresses
 from wirebound.ops.native.choice import conv_by_blocks, linear_by_blocks
 from wirebound.ops.reference.recurrent import ReferenceRecurrent
 
-_LINEAR_FORWARD, _LINEAR_BACKWARD = functions("wb_linear_forward"), functions("wb_linear_backward")
-_DENSE_FORWARD, _DENSE_BACKWARD = functions("wb_dense_forward"), functions("wb_dense_backward")
+_LINEAR_FORWARD, _LINEAR_BACKWARD = functions("wb_linear_forward_packed"), functions("wb_linear_backward_packed")
+_FORWARD_CALL, _BACKWARD_CALL = structs.packer(structs.LinearForward), structs.packer(structs.LinearBackward)
 _CONV_FORWARD, _CONV_BACKWARD = functions("wb_conv_forward"), functions("wb_conv_backward")
 _RECURRENT_FORWARD, _RECURRENT_BACKWARD = functions("wb_recurrent_forward"), functions("wb_recurrent_backward")
 _threads = torch.get_num_threads
@@ -98,12 +98,12 @@ class NativeLayers(ReferenceRecurrent):
         x = _row_major(x)
         batch, n_in = x.shape
         y = x.new_empty(batch, n_out)
-        kernels = _DENSE_FORWARD if linear_by_blocks(n_in, n_out, theta.numel()) else _LINEAR_FORWARD
-        status = kernels[theta.dtype](
-            x.data_ptr(), x.stride(0), y.data_ptr(), n_out, batch, n_in, n_out, *layer_addresses(theta, index),
-            index.bound, None if bias is None else bias.data_ptr(), _threads(),
+        layer = layer_addresses(theta, index)
+        call = _FORWARD_CALL(
+            x.data_ptr(), x.stride(0), y.data_ptr(), n_out, batch, n_in, n_out, *layer, index.bound,
+            0 if bias is None else bias.data_ptr(), _threads(), linear_by_blocks(n_in, n_out, layer[0]),
         )  # fmt: skip
-        if status:
+        if status := _LINEAR_FORWARD[theta.dtype](call):
             raise_fault(status)
         return y
 
@@ -114,12 +114,13 @@ class NativeLayers(ReferenceRecurrent):
         batch, n_in = x.shape
         dx = x.new_empty(batch, n_in) if need_dx else None
         dtheta = torch.empty_like(theta) if need_dtheta else None
-        kernels = _DENSE_BACKWARD if linear_by_blocks(n_in, dy.shape[1], theta.numel()) else _LINEAR_BACKWARD
-        status = kernels[theta.dtype](
-            x.data_ptr(), x.stride(0), dy.data_ptr(), dy.stride(0), None if dx is None else dx.data_ptr(), n_in,
-            None if dtheta is None else dtheta.data_ptr(), batch, n_in, dy.shape[1], *layer_addresses(theta, index), _threads(),
+        layer, n_out = layer_addresses(theta, index), dy.shape[1]
+        call = _BACKWARD_CALL(
+            x.data_ptr(), x.stride(0), dy.data_ptr(), dy.stride(0), 0 if dx is None else dx.data_ptr(), n_in,
+            0 if dtheta is None else dtheta.data_ptr(), batch, n_in, n_out, *layer, _threads(),
+            linear_by_blocks(n_in, n_out, layer[0]),
         )  # fmt: skip
-        if status:
+        if status := _LINEAR_BACKWARD[theta.dtype](call):
             raise_fault(status)
         return dx, dtheta
 
@@ -157,7 +158,7 @@ class NativeLayers(ReferenceRecurrent):
         if calls[0][0].is_simple:
             return super().recurrent_forward_each(calls)
         tasks = [_ForwardTask(*call) for call in calls]
-        together = (structs.Recurrent * len(tasks))(*(task.task for task in tasks))
+        together = structs.array_of(structs.Recurrent, len(tasks))(*(task.task for task in tasks))
         if status := _RECURRENT_FORWARD[calls[0][1].dtype](together, len(tasks), _threads()):
             raise_fault(status)
         return [task.outcome for task in tasks]
@@ -166,8 +167,8 @@ class NativeLayers(ReferenceRecurrent):
         if calls[0][0].is_simple:
             return super().recurrent_backward_each(calls)
         tasks = [_BackwardTask(*call) for call in calls]
-        together = (structs.Recurrent * len(tasks))(*(task.task for task in tasks))
-        wanted = (structs.RecurrentGradients * len(tasks))(*(task.wanted for task in tasks))
+        together = structs.array_of(structs.Recurrent, len(tasks))(*(task.task for task in tasks))
+        wanted = structs.array_of(structs.RecurrentGradients, len(tasks))(*(task.wanted for task in tasks))
         if status := _RECURRENT_BACKWARD[calls[0][1].dtype](together, wanted, len(tasks), _threads()):
             raise_fault(status)
         return [task.outcome() for task in tasks]

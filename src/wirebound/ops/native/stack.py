@@ -13,10 +13,12 @@ from wirebound.ops.layer_shapes import StackLayer, StackWiring
 from wirebound.ops.native.calls import KERNELS, address
 from wirebound.ops.rule import WiringArrays
 
-_FORWARD: Any = getattr(KERNELS, "wb_stack_forward_f32", None)
-_BACKWARD: Any = getattr(KERNELS, "wb_stack_backward_f32", None)
+_FORWARD: Any = getattr(KERNELS, "wb_stack_forward_packed_f32", None)
+_BACKWARD: Any = getattr(KERNELS, "wb_stack_backward_packed_f32", None)
+_FORWARD_CALL = structs.packer(structs.StackCall)
 CROSS_ENTROPY, MEAN_SQUARE = 0, 1
 _MOST_SAMPLES = 32  # of a panel, csrc/fused_layer.inc.cpp
+_MOST_SHAPES = 16  # that a stack remembers
 
 
 class NativeStack:
@@ -25,8 +27,10 @@ class NativeStack:
     def __init__(self, wirings: Sequence[StackWiring], layers: Sequence[StackLayer]) -> None:
         self.wirings = [w._replace(theta=w.theta.detach()) for w in wirings]
         self.layers = [s._replace(bias=None if s.bias is None else s.bias.detach()) for s in layers]
-        self.n_wirings, self.n_layers, self.n_out = len(wirings), len(layers), layers[-1].n_out
+        self.n_wirings, self.n_layers = len(wirings), len(layers)
+        self.n_in, self.n_out = layers[0].n_in, layers[-1].n_out
         self.outputs = sum(layer.n_out for layer in layers)
+        self._shapes: dict[int, tuple[tuple[int, ...], ...]] = {}  # by samples
         self.biases = [layer.bias for layer in self.layers if layer.bias is not None]
         self._array = (structs.StackLayer * len(layers))()
         for entry, layer in zip(self._array, layers, strict=True):
@@ -40,17 +44,22 @@ class NativeStack:
         numbers = iter(range(len(wirings), len(wirings) + len(self.biases)))
         biases = [-1 if layer.bias is None else next(numbers) for layer in layers]
         self._gradients = [*(layer.wiring for layer in layers), *biases]
-        self._pointers = ctypes.c_void_p * (2 * len(layers))
+        self._backward_call = structs.packer(structs.StackCall, pointers=len(self._gradients))
+
+    def shapes(self, batch: int) -> tuple[tuple[int, ...], ...]:
+        if (found := self._shapes.get(batch)) is None:
+            panels = (batch + _MOST_SAMPLES - 1) // _MOST_SAMPLES or 1
+            lanes = (batch + 8 * panels - 1) // (8 * panels) * 8 * panels  # every panel has a multiple of 8 samples
+            found = ((batch, self.n_in), (self.outputs * lanes + 2,), *(w.theta.shape for w in self.wirings))
+            self._shapes = {batch: found} if len(self._shapes) >= _MOST_SHAPES else {**self._shapes, batch: found}
+        return found
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x = x.contiguous()
         (batch, n_in), n_out = x.shape, self.n_out
-        panels = (batch + _MOST_SAMPLES - 1) // _MOST_SAMPLES or 1
-        lanes = (batch + 8 * panels - 1) // (8 * panels) * 8 * panels  # every panel has a multiple of 8 samples
-        y = x.new_empty(batch, n_out)
-        kept = x.new_empty(self.outputs * lanes + 2)
-        status = _FORWARD(self._at, self.n_layers, x.data_ptr(), n_in, batch, kept.data_ptr(), y.data_ptr(), n_out)
-        if status:
+        y, kept = x.new_empty(batch, n_out), x.new_empty(self.shapes(batch)[1][0])
+        addresses = (x.data_ptr(), n_in, batch, kept.data_ptr(), y.data_ptr(), n_out, 0, 0)
+        if status := _FORWARD(_FORWARD_CALL(self._at, self.n_layers, *addresses)):
             raise_fault(status)
         return y, kept
 
@@ -60,12 +69,12 @@ class NativeStack:
         dx = x.new_empty(batch, n_in) if need_dx else None
         gradients = [torch.empty_like(w.theta) if w.covered else torch.zeros_like(w.theta) for w in self.wirings]
         gradients += [torch.empty_like(bias) for bias in self.biases]
-        at = [*(gradient.data_ptr() for gradient in gradients), 0]
-        status = _BACKWARD(
+        at = [*[gradient.data_ptr() for gradient in gradients], 0]
+        call = self._backward_call(
             self._at, self.n_layers, x.data_ptr(), n_in, batch, kept.data_ptr(), dy.data_ptr(), self.n_out,
-            None if dx is None else dx.data_ptr(), n_in, self._pointers(*[at[i] for i in self._gradients]),
+            0 if dx is None else dx.data_ptr(), n_in, *[at[i] for i in self._gradients],
         )  # fmt: skip
-        if status:
+        if status := _BACKWARD(call):
             raise_fault(status)
         return dx, gradients
 
@@ -86,8 +95,9 @@ def fused_steps(layers: list[dict[str, Any]], wirings: list[dict[str, Any]], run
     Values have the names of ``csrc/wirebound.h`` (wb_fused_layer, wb_fused_wiring, wb_fused_run); arrays are tensors, or
     of ctypes.
     """
-    c_layers = (structs.FusedLayer * len(layers))(*(_c_struct(structs.FusedLayer, layer) for layer in layers))
-    c_wirings = (structs.FusedWiring * len(wirings))(*(_c_struct(structs.FusedWiring, wiring) for wiring in wirings))
+    kinds = structs.array_of(structs.FusedLayer, len(layers)), structs.array_of(structs.FusedWiring, len(wirings))
+    c_layers = kinds[0](*(_c_struct(structs.FusedLayer, layer) for layer in layers))
+    c_wirings = kinds[1](*(_c_struct(structs.FusedWiring, wiring) for wiring in wirings))
     c_run = _c_struct(structs.FusedRun, run)
     c_run.n_layers, c_run.layers = len(layers), ctypes.addressof(c_layers)
     c_run.n_wirings, c_run.wirings = len(wirings), ctypes.addressof(c_wirings)

@@ -2,7 +2,7 @@
 
 import ctypes
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from wirebound.ops.faults import NOT_FINITE, WiringError, not_finite, raise_faul
 from wirebound.ops.layout import Geometry
 from wirebound.ops.native.calls import KERNELS, address, c_shapes, functions
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.ops.rule import Carried, Counts, DriftAndNoise, Rule, RuleKind, State, StepCounts, WiringArrays
+from wirebound.ops.rule import NO_STATE, Carried, Counts, DriftAndNoise, Rule, RuleKind, State, StepCounts, WiringArrays
 
 _UPDATE, _DEAD, _STEP = functions("wb_update"), functions("wb_dead"), functions("wb_step")
 _RULE_FIELDS = tuple(field.name for field in dataclasses.fields(Rule))
@@ -24,17 +24,29 @@ _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # b
 _MOST_PREPARED = 64
 
 
+def _one_by_one(tensors: Iterable[Tensor]) -> None:
+    for tensor in tensors:
+        increment_version(tensor)
+
+
+try:
+    increment_version(())  # newer torch takes many at once
+    _are_written: Callable[[Iterable[Tensor]], None] = increment_version
+except (TypeError, AttributeError):
+    _are_written = _one_by_one
+
+
 def _fill_rule(c_rule: Any, rule: Rule) -> None:
     for name in _RULE_FIELDS:
         setattr(c_rule, name, getattr(rule, name))
 
 
 def _c_drifts(drifts: Sequence[DriftAndNoise]) -> Any:
-    return (structs.DriftAndNoise * len(drifts))(*(structs.DriftAndNoise(*drift) for drift in drifts))
+    return structs.array_of(structs.DriftAndNoise, len(drifts))(*(structs.DriftAndNoise(*drift) for drift in drifts))
 
 
 def _c_shares(shares: Sequence[float] | None) -> Any:
-    return None if shares is None else (ctypes.c_double * len(shares))(*shares)
+    return None if shares is None else structs.array_of(ctypes.c_double, len(shares))(*shares)
 
 
 def _require_state(state: State, theta: Tensor) -> None:
@@ -59,7 +71,7 @@ def _fill_bits(value: float, dtype: torch.dtype) -> int:
 
 def _c_carried(carried: Carried, budget: int) -> Any:
     """The arrays that move with their connections, as the kernels read them."""
-    found = (structs.Carried * len(carried))()
+    found = structs.array_of(structs.Carried, len(carried))()
     for entry, (tensor, fill) in zip(found, carried, strict=True):
         size = tensor.element_size()
         if size not in _INTEGERS or tensor.numel() != budget or not tensor.is_contiguous() or not tensor.is_cpu:
@@ -83,8 +95,9 @@ class _Prepared:
         self.rule: Rule | None = None
         self.drifts: Sequence[DriftAndNoise] = ()
         seed, index, _, colptr, packed_rows, at = key[:6]
-        longs, n_in, n_out = c_shapes(geometry)
-        self.born, self.died, self.active = longs(), longs(), longs()
+        _, n_in, n_out = c_shapes(geometry)
+        self.counts = (ctypes.c_int64 * (3 * geometry.layers))()  # born, died, active
+        counts = [ctypes.addressof(self.counts) + 8 * geometry.layers * part for part in range(3)]
         self.carried = _c_carried([(theta.detach(), 0.0), *carried], theta.numel())
         self._alive = [n_in, n_out, c_shares := _c_shares(shares)]
         task = self.task = structs.Step(
@@ -92,8 +105,8 @@ class _Prepared:
             colptr=colptr, packed_rows=packed_rows, theta=at,
             moment1=address(state.momentum if state.exp_avg is None else state.exp_avg),
             moment2=address(state.exp_avg_sq), moment2_max=address(state.max_exp_avg_sq), birth=address(state.born),
-            carried=ctypes.addressof(self.carried), n_carried=len(self.carried), born=ctypes.addressof(self.born),
-            died=ctypes.addressof(self.died), active=ctypes.addressof(self.active), wiring_index=index,
+            carried=ctypes.addressof(self.carried), n_carried=len(self.carried), born=counts[0], died=counts[1],
+            active=counts[2], wiring_index=index,
             shares=None if c_shares is None else ctypes.addressof(c_shares),
         )  # fmt: skip
         c_rule = self.c_rule = task.rule  # a view into the task
@@ -145,8 +158,7 @@ class NativeSteps:
         longs, n_in, n_out = c_shapes(geometry)
         budget, born, died = packed_rows.numel(), longs(), longs()
         moving = _c_carried(carried, budget)
-        for tensor in (packed_rows, colptr, *(tensor for tensor, _ in carried)):
-            increment_version(tensor)
+        _are_written([packed_rows, colptr, *[tensor for tensor, _ in carried]])
         status = KERNELS.wb_rewire(
             budget, geometry.layers, n_in, n_out, colptr.data_ptr(), packed_rows.data_ptr(), moving, len(moving),
             dead.data_ptr(), dead.numel(), wiring.seed, wiring.index, step, _c_shares(shares), born, died, torch.get_num_threads(),
@@ -160,28 +172,29 @@ class NativeSteps:
         drifts: Sequence[DriftAndNoise], carried: Carried, step: int, shares: Sequence[float] | None, *, clamp: bool,
     ) -> StepCounts:  # fmt: skip
         geometry, colptr, packed_rows, at = wiring.geometry, wiring.colptr, wiring.packed_rows, theta.data_ptr()
-        key = [wiring.seed, wiring.index, len(carried), colptr.data_ptr(), packed_rows.data_ptr(), at]
+        key = [*wiring.origin, len(carried), colptr.data_ptr(), packed_rows.data_ptr(), at]
         for moved, _ in carried:
             key += (moved.data_ptr(), moved.element_size())
-        for moment in (state.momentum, state.exp_avg, state.exp_avg_sq, state.max_exp_avg_sq, state.born):
-            key.append(0 if moment is None else moment.data_ptr())
+        if state is not NO_STATE:
+            for moment in (state.momentum, state.exp_avg, state.exp_avg_sq, state.max_exp_avg_sq, state.born):
+                key.append(0 if moment is None else moment.data_ptr())
         prepared = _prepared.pop(at, None)
         if prepared is None or prepared.key != key or prepared.geometry is not geometry or prepared.shares != shares:
             prepared = _Prepared(geometry, theta, key, carried, shares, state)
-        prepared.set_rule(rule, drifts)
+        if prepared.rule is not rule or prepared.drifts is not drifts:
+            prepared.set_rule(rule, drifts)
         for number, (moved, fill) in enumerate(carried, 1):
             prepared.carried[number].fill = _fill_bits(fill, moved.dtype) if fill else 0
         grad = None if grad is None else grad.contiguous()
-        prepared.task.gradient = address(grad)
-        prepared.c_rule.step, prepared.c_rule.clock, prepared.c_rule.clamp = step, state.clock, clamp
+        prepared.task.gradient, c_rule = address(grad), prepared.c_rule
+        c_rule.step, c_rule.clock, c_rule.clamp = step, state.clock, clamp
         # Before the kernel writes behind autograd's back: an interrupt may follow on it at once.
-        for moved in (theta, packed_rows, colptr, *(moved for moved, _ in carried)):
-            increment_version(moved)
+        _are_written([theta, packed_rows, colptr, *[moved for moved, _ in carried]])
         replaced = _STEP[theta.dtype](prepared.at, torch.get_num_threads())
         if replaced < 0:
             raise not_finite(step) if replaced == NOT_FINITE else raise_fault(replaced)
-        counts = StepCounts(list(prepared.born), list(prepared.died), list(prepared.active))
+        counts, layers = prepared.counts[:], geometry.layers
         if len(_prepared) >= _MOST_PREPARED:
             _prepared.clear()
         _prepared[at] = prepared
-        return counts
+        return StepCounts(counts[:layers], counts[layers : 2 * layers], counts[2 * layers :])
