@@ -1,4 +1,5 @@
-// LSTM and GRU: one direction of one layer through all of time, forward and backward. Threads take panels of sequences.
+// LSTM and GRU: one direction of one layer through all of time, forward and backward. Threads take panels of sequences;
+// where there are fewer panels than threads, they share the units of each step.
 #pragma once
 
 #include "guard.inc.cpp"
@@ -22,6 +23,22 @@ static int recurrent_threads(const wb_recurrent& job, int64_t connections, int t
     return work * job.steps * job.batch < kParallelWork ? 1 : threads;
 }
 
+// How a job is shared: `panels` of its panels at a time, each by a team of `team` threads.
+struct Sharing {
+    int panels, team;
+};
+
+static Sharing share_job(const wb_recurrent& job, int64_t connections, int64_t panels, int threads) {
+    constexpr int64_t kTeamWork = 40000;  // of a thread in one step: less, and threads mostly wait for each other
+    threads = recurrent_threads(job, connections, threads);
+    if (panels >= threads) return {threads, 1};
+    const int64_t samples = (job.batch + panels - 1) / std::max<int64_t>(1, panels);
+    const int64_t useful = (connections + kSums * 8 * job.n_hidden) * samples / kTeamWork;
+    const int team = static_cast<int>(std::min<int64_t>(threads, useful));
+    const bool countable = job.steps < (int64_t{1} << 31);
+    return team > panels && countable ? Sharing{1, team} : Sharing{threads, 1};
+}
+
 template <class T>
 static void recurrent_forward(const wb_recurrent* task, int threads) {
     const wb_recurrent& job = *task;
@@ -39,11 +56,12 @@ static void recurrent_forward(const wb_recurrent* task, int threads) {
     }
     if (job.kept != nullptr)
         prefer_large_pages(job.kept, static_cast<size_t>(job.batch * job.steps * kKept * job.n_hidden) * sizeof(T));
-    threads = recurrent_threads(job, matrices.connections(), threads);
-    parallel_for(threads, (job.batch + widest_samples<T> - 1) / widest_samples<T>, [&](int64_t number) {
+    const int64_t panels = (job.batch + widest_samples<T> - 1) / widest_samples<T>;
+    const Sharing sharing = share_job(job, matrices.connections(), panels, threads);
+    parallel_for(sharing.panels, panels, [&](int64_t number) {
         const Stretch<T> run = stretch_of<T>(job, number);
         with_recurrent_panel<T>(job, run.samples, [&](auto panel, auto is_gru) {
-            forward_stretch<decltype(panel), decltype(is_gru)::value>(run, links, bias.data());
+            forward_stretch<decltype(panel), decltype(is_gru)::value>(run, links, bias.data(), sharing.team);
         });
     });
 }
@@ -56,21 +74,22 @@ static void recurrent_backward(const wb_recurrent* task, const wb_recurrent_grad
     const int64_t of_ih = matrices.ih.connections(), count = matrices.connections(), sums = kSums * job.n_hidden;
     const Link<T>* links = links_by_source(matrices);
     const int64_t panels = job.n_hidden > 0 ? (job.batch + widest_samples<T> - 1) / widest_samples<T> : 0;
-    threads = recurrent_threads(job, count, threads);
+    const Sharing sharing = share_job(job, count, panels, threads);
     // Each panel adds up its own gradients from 0, and these are added in the order of the panels, so that the number
     // of threads cannot matter.
-    const int64_t together = std::max<int64_t>(1, std::min<int64_t>(threads, panels));
+    const int64_t together = std::max<int64_t>(1, std::min<int64_t>(sharing.panels, panels));
     const int64_t size = count + sums;
     T* space = static_cast<T*>(scratch(Scratch::recurrent_sums, static_cast<size_t>((together + 1) * size) * sizeof(T)));
     T* total = space + together * size;
     std::fill(total, total + size, T(0));
     for (int64_t first = 0; first < panels; first += together) {
         const int64_t here = std::min(together, panels - first);
-        parallel_for(threads, here, [&](int64_t slot) {
+        parallel_for(sharing.panels, here, [&](int64_t slot) {
             const Stretch<T> run = stretch_of<T>(job, first + slot);
             T* own = panels == 1 ? total : space + slot * size;
             with_recurrent_panel<T>(job, run.samples, [&](auto panel, auto is_gru) {
-                backward_stretch<decltype(panel), decltype(is_gru)::value>(run, wanted, matrices, links, own, own + count);
+                constexpr bool gru = decltype(is_gru)::value;
+                backward_stretch<decltype(panel), gru>(run, wanted, matrices, links, own, own + count, sharing.team);
             });
         });
         for (int64_t slot = 0; panels > 1 && slot < here; ++slot)

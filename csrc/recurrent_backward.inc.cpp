@@ -3,6 +3,7 @@
 #pragma once
 
 #include "recurrent_links.inc.cpp"
+#include "team.inc.cpp"
 #include "vector_math.inc.cpp"
 #include "transpose.inc.cpp"
 
@@ -19,9 +20,10 @@ struct BackwardPanels {
     T *bias;          // gradients of the sums, added up over time: one vector for each
 };
 
-// Gradients of the sums, and all that the step before needs.
+// Gradients of the sums of the units [begin, end), and all that the step before needs of them.
 template <class Panel, bool Gru, bool Masked>
-static void backward_units(const wb_recurrent& job, const BackwardPanels<typename Panel::Number>& p,
+static void backward_units(const wb_recurrent& job, int64_t begin, int64_t end,
+                           const BackwardPanels<typename Panel::Number>& p,
                            const typename Panel::Number* slot, const typename Panel::Number* slot_before,
                            bool add_dy, const Bits<typename Panel::Number>* mask,
                            const Bits<typename Panel::Number>* mask_before) {
@@ -31,7 +33,7 @@ static void backward_units(const wb_recurrent& job, const BackwardPanels<typenam
     constexpr int Bytes = Panel::Bytes;
     T* h_rows = p.sources + job.n_in * W;
     T* dh_rows = p.dsources + job.n_in * W;
-    for (int64_t unit = 0; unit < job.n_hidden; ++unit) {
+    for (int64_t unit = begin; unit < end; ++unit) {
         const T* cell = slot + unit * kKept * W;
         const T* before = slot_before ? slot_before + unit * kKept * W : nullptr;
         if (before) prefetch_unit<Panel>(before);
@@ -94,14 +96,16 @@ static void backward_units(const wb_recurrent& job, const BackwardPanels<typenam
     }
 }
 
-// All columns of one matrix: the gradients of its sources and its connections.
+// The columns [first, last) of one matrix: the gradients of these sources and their connections.
 template <class Panel, bool Back>
-static void gather_sources(const Layer<typename Panel::Number>& layer, const Link<typename Panel::Number>* links,
+static void gather_sources(int64_t first, int64_t last, const Layer<typename Panel::Number>& layer,
+                           const Link<typename Panel::Number>* links,
                            const typename Panel::Number* sources, const typename Panel::Number* sums,
                            typename Panel::Number* dsources, typename Panel::Number* gradient) {
     constexpr int64_t W = Panel::W;
-    int64_t begin = 0;
-    for (int64_t column = 0; column < layer.n_in; ++column) {
+    if (first >= last) return;
+    int64_t begin = layer.begin(first);
+    for (int64_t column = first; column < last; ++column) {
         const int64_t end = layer.begin(column + 1);
         gather_links<Panel, Back>(links + begin, end - begin, sources + column * W, sums, dsources + column * W,
                                   gradient + begin);
@@ -109,12 +113,30 @@ static void gather_sources(const Layer<typename Panel::Number>& layer, const Lin
     }
 }
 
+// Where parts of the joined sources begin that take about the same time.
+template <class T>
+static void share_sources(const Matrices<T>& matrices, int64_t parts, int64_t* begin) {
+    constexpr int64_t kEmpty = 8;  // connections that take as long as a source without any
+    const int64_t n_in = matrices.ih.n_in, sources = matrices.sources(), of_ih = matrices.ih.connections();
+    const auto work_before = [&](int64_t source) {
+        const int64_t links = source < n_in ? matrices.ih.begin(source) : of_ih + matrices.hh.begin(source - n_in);
+        return links + kEmpty * source;
+    };
+    begin[0] = 0;
+    for (int64_t part = 1; part <= parts; ++part) {
+        begin[part] = begin[part - 1];
+        while (begin[part] < sources && work_before(begin[part]) * parts < work_before(sources) * part) ++begin[part];
+    }
+    begin[parts] = sources;
+}
+
 // `gradient`: of the weights of all connections, in the order of `links`; `bias`: of all sums. Both are overwritten.
+// A step is two phases of a team: the gradients of the sums (block 0 packs x), then those of sources and connections.
 template <class Panel, bool Gru>
 static void backward_stretch(const Stretch<typename Panel::Number>& run, const wb_recurrent_gradients& wanted,
                              const Matrices<typename Panel::Number>& matrices,
                              const Link<typename Panel::Number>* links, typename Panel::Number* gradient,
-                             typename Panel::Number* bias) {
+                             typename Panel::Number* bias, int threads) {
     using T = typename Panel::Number;
     constexpr int64_t W = Panel::W;
     constexpr int PanelBytes = Panel::PanelBytes;
@@ -155,44 +177,64 @@ static void backward_stretch(const Stretch<typename Panel::Number>& run, const w
     std::fill(gradient, gradient + of_ih + of_hh, T(0));
     std::fill(p.bias, p.bias + kSums * hidden * Panel::lanes, T(0));
     alignas(64) Bits<T> masks[2][W];
-    for (int64_t step = run.steps; step-- > 0;) {
-        const int64_t time = run.time(step);
-        const T* slot = run.kept + step * slot_size;
-        if (wanted.dy != nullptr) {
-            pack<T, PanelBytes>(run.at(wanted.dy, run.first, wanted.dy_sample, time, wanted.dy_time), wanted.dy_sample,
-                                run.samples, hidden, p.dy);
-        }
+    const auto masked = [&](int64_t step) { return !run.all_run(step) || (step > 0 && !run.all_run(step - 1)); };
+    const auto mark = [&](int64_t step) {
+        run.mark_running(step, W, masks[0]);
+        if (step > 0) run.mark_running(step - 1, W, masks[1]);
+        else std::fill(masks[1], masks[1] + W, Bits<T>(-1));
+    };
+    const auto pack_x = [&](int64_t time) {
         pack<T, PanelBytes>(run.at(job.x, run.first, job.x_sample, time, job.x_time), job.x_sample, run.samples, n_in,
                             p.sources);
-        const bool masked = !run.all_run(step) || (step > 0 && !run.all_run(step - 1));
-        if (masked) {
-            run.mark_running(step, W, masks[0]);
-            if (step > 0) run.mark_running(step - 1, W, masks[1]);
-            else std::fill(masks[1], masks[1] + W, Bits<T>(-1));
+    };
+    const auto units = [&](int64_t step, int64_t begin, int64_t end) {
+        const int64_t time = run.time(step), count = end - begin;
+        const T* slot = run.kept + step * slot_size;
+        if (wanted.dy != nullptr) {
+            pack<T, PanelBytes>(run.at(wanted.dy, run.first, wanted.dy_sample, time, wanted.dy_time) + begin,
+                                wanted.dy_sample, run.samples, count, p.dy + begin * W);
         }
-        const auto units = masked ? backward_units<Panel, Gru, true> : backward_units<Panel, Gru, false>;
-        units(job, p, slot, step > 0 ? slot - slot_size : nullptr, wanted.dy != nullptr, masks[0], masks[1]);
+        const auto take = masked(step) ? backward_units<Panel, Gru, true> : backward_units<Panel, Gru, false>;
+        take(job, begin, end, p, slot, step > 0 ? slot - slot_size : nullptr, wanted.dy != nullptr, masks[0], masks[1]);
         if (wanted.sums != nullptr) {  // someone watches
-            const int64_t at = time * job.batch + run.first;
-            unpack<T, PanelBytes>(p.sums, run.samples, kSums * hidden,
-                                  static_cast<T*>(wanted.sums) + at * kSums * hidden, kSums * hidden);
-            unpack<T, PanelBytes>(p.sources + n_in * W, run.samples, hidden,
-                                  static_cast<T*>(wanted.h_before) + at * hidden, hidden);
+            const int64_t at = (time * job.batch + run.first) * hidden + begin;
+            unpack<T, PanelBytes>(p.sums + kSums * begin * W, run.samples, kSums * count,
+                                  static_cast<T*>(wanted.sums) + at * kSums, kSums * hidden);
+            unpack<T, PanelBytes>(p.sources + (n_in + begin) * W, run.samples, count,
+                                  static_cast<T*>(wanted.h_before) + at, hidden);
         }
-        gather_sources<Panel, true>(matrices.hh, links + of_ih, p.sources + n_in * W, p.sums, dh, gradient + of_ih);
-        if (Gru || masked) {
-            for (int64_t row = 0; row < hidden; ++row)
-                for (int k = 0; k < Panel::vectors; ++k)
-                    Panel::put(dh + row * W, k, Panel::get(dh + row * W, k) + Panel::get(p.past + row * W, k));
-        }
+    };
+    const auto gather = [&](int64_t step, int64_t begin, int64_t end) {
+        const int64_t h_begin = std::max(begin, n_in) - n_in, h_end = std::max(end, n_in) - n_in;
+        gather_sources<Panel, true>(h_begin, h_end, matrices.hh, links + of_ih, p.sources + n_in * W, p.sums, dh,
+                                    gradient + of_ih);
+        for (int64_t row = h_begin; (Gru || masked(step)) && row < h_end; ++row)
+            for (int k = 0; k < Panel::vectors; ++k)
+                Panel::put(dh + row * W, k, Panel::get(dh + row * W, k) + Panel::get(p.past + row * W, k));
+        const int64_t x_end = std::min(end, n_in);
         if (wanted.dx == nullptr) {
-            gather_sources<Panel, false>(matrices.ih, links, p.sources, p.sums, p.dsources, gradient);
-            continue;
+            gather_sources<Panel, false>(begin, x_end, matrices.ih, links, p.sources, p.sums, p.dsources, gradient);
+        } else if (begin < x_end) {
+            gather_sources<Panel, true>(begin, x_end, matrices.ih, links, p.sources, p.sums, p.dsources, gradient);
+            T* dx = run.at(wanted.dx, run.first, wanted.dx_sample, run.time(step), wanted.dx_time) + begin;
+            unpack<T, PanelBytes>(p.dsources + begin * W, run.samples, x_end - begin, dx, wanted.dx_sample);
         }
-        gather_sources<Panel, true>(matrices.ih, links, p.sources, p.sums, p.dsources, gradient);
-        unpack<T, PanelBytes>(p.dsources, run.samples, n_in,
-                              run.at(wanted.dx, run.first, wanted.dx_sample, time, wanted.dx_time), wanted.dx_sample);
-    }
+    };
+    const int64_t parts = parts_of(hidden, threads);
+    std::vector<int64_t> first_source(static_cast<size_t>(parts) + 1);
+    share_sources(matrices, parts, first_source.data());
+    const auto step_of = [&](int64_t phase) { return run.steps - 1 - phase / 2; };
+    Team::walk(
+        threads, 2 * run.steps, [&](int64_t phase) { return phase % 2 == 0 ? 1 + parts : parts; },
+        [&](int64_t phase) {
+            if (phase % 2 == 0 && masked(step_of(phase))) mark(step_of(phase));
+        },
+        [&](int64_t phase, int64_t block) {
+            const int64_t step = step_of(phase);
+            if (phase % 2 == 1) gather(step, first_source[block], first_source[block + 1]);
+            else if (block == 0) pack_x(run.time(step));
+            else units(step, part_begin(hidden, parts, block - 1), part_begin(hidden, parts, block));
+        });
     for (int64_t time = run.steps; wanted.dx != nullptr && time < job.steps; ++time)
         for (int64_t b = 0; b < run.samples; ++b)
             clear_rows(run.at(wanted.dx, run.first, wanted.dx_sample, time, wanted.dx_time), wanted.dx_sample, n_in, b);

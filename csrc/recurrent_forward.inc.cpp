@@ -3,6 +3,7 @@
 #pragma once
 
 #include "recurrent_links.inc.cpp"
+#include "team.inc.cpp"
 #include "vector_math.inc.cpp"
 #include "transpose.inc.cpp"
 
@@ -68,18 +69,18 @@ WB_INLINE void gru_unit(typename Panel::Number* cell, const typename Panel::Numb
     }
 }
 
-// One step: `sources` are x and h before it, h goes to `h`.
+// One step of the units [begin, end): `sources` are x and h before it, h goes to `h`.
 template <class Panel, bool Gru, bool Masked>
-static void forward_step(const wb_recurrent& job, const LinksBySum<typename Panel::Number> by_sum,
-                         const typename Panel::Number* bias, const typename Panel::Number* sources,
+static void forward_step(const wb_recurrent& job, int64_t begin, int64_t end,
+                         const LinksBySum<typename Panel::Number> by_sum, const typename Panel::Number* bias,
+                         const typename Panel::Number* sources,
                          const typename Panel::Number* c_before, int64_t c_stride, typename Panel::Number* slot,
                          typename Panel::Number* h, const Bits<typename Panel::Number>* mask) {
     using T = typename Panel::Number;
     constexpr int64_t W = Panel::W;
     constexpr After third = Gru ? After::nothing : After::tanh, fourth = Gru ? After::nothing : After::sigmoid;
-    const int64_t hidden = job.n_hidden;
     const T* h_before = sources + job.n_in * W;
-    for (int64_t unit = 0; unit < hidden; ++unit) {
+    for (int64_t unit = begin; unit < end; ++unit) {
         T* cell = slot + unit * kKept * W;
         prefetch_unit<Panel>(cell);
         make_sum<Panel, After::sigmoid>(by_sum, unit * kSums, bias, sources, cell);
@@ -91,9 +92,10 @@ static void forward_step(const wb_recurrent& job, const LinksBySum<typename Pane
     }
 }
 
+// A step is one phase of a team: block 0 packs x of the next step, the others have some units each, to the output.
 template <class Panel, bool Gru>
 static void forward_stretch(const Stretch<typename Panel::Number>& run, const LinksBySum<typename Panel::Number>& links,
-                            const typename Panel::Number* bias) {
+                            const typename Panel::Number* bias, int threads) {
     using T = typename Panel::Number;
     constexpr int64_t W = Panel::W;
     constexpr int PanelBytes = Panel::PanelBytes;
@@ -102,38 +104,49 @@ static void forward_stretch(const Stretch<typename Panel::Number>& run, const Li
     T* space = static_cast<T*>(scratch(
         Scratch::recurrent,
         static_cast<size_t>((2 * (n_in + hidden) + hidden) * W + (run.kept ? 0 : slot_size)) * sizeof(T)));
-    T* now = space;
-    T* next = now + (n_in + hidden) * W;
-    T* c_0 = next + (n_in + hidden) * W;
+    T* sources[2] = {space, space + (n_in + hidden) * W};  // of even and of odd steps
+    T* c_0 = sources[1] + (n_in + hidden) * W;
     T* spare = c_0 + hidden * W;
     alignas(64) Bits<T> mask[W];
-    pack<T, PanelBytes>(run.rows_of_state(job.h_0), hidden, run.samples, hidden, now + n_in * W);
-    if constexpr (!Gru) pack<T, PanelBytes>(run.rows_of_state(job.c_0), hidden, run.samples, hidden, c_0);
-    T* slot = nullptr;
-    for (int64_t step = 0; step < run.steps; ++step) {
-        const int64_t time = run.time(step);
-        pack<T, PanelBytes>(run.at(job.x, run.first, job.x_sample, time, job.x_time), job.x_sample, run.samples, n_in, now);
-        const T* c_before = slot == nullptr ? c_0 : slot + 4 * W;
-        const int64_t c_stride = slot == nullptr ? W : kKept * W;
-        slot = run.kept ? run.kept + step * slot_size : spare;
+    const auto slot_of = [&](int64_t step) { return run.kept ? run.kept + step * slot_size : spare; };
+    const auto pack_x = [&](int64_t step) {
+        if (step >= run.steps) return;
+        pack<T, PanelBytes>(run.at(job.x, run.first, job.x_sample, run.time(step), job.x_time), job.x_sample,
+                            run.samples, n_in, sources[step % 2]);
+    };
+    const auto units = [&](int64_t step, int64_t begin, int64_t end) {
+        const T* c_before = step == 0 ? c_0 : slot_of(step - 1) + 4 * W;
         const bool all = run.all_run(step);
-        if (!all) run.mark_running(step, W, mask);
         const auto take = all ? forward_step<Panel, Gru, false> : forward_step<Panel, Gru, true>;
-        take(job, links, bias, now, c_before, c_stride, slot, next + n_in * W, mask);
-        T* y = run.at(job.y, run.first, job.y_sample, time, job.y_time);
-        unpack<T, PanelBytes>(next + n_in * W, run.samples, hidden, y, job.y_sample);
+        T* h = sources[(step + 1) % 2] + n_in * W;
+        const int64_t c_stride = step == 0 ? W : kKept * W;
+        take(job, begin, end, links, bias, sources[step % 2], c_before, c_stride, slot_of(step), h, mask);
+        T* y = run.at(job.y, run.first, job.y_sample, run.time(step), job.y_time) + begin;
+        unpack<T, PanelBytes>(h + begin * W, run.samples, end - begin, y, job.y_sample);
         for (int64_t b = 0; !all && b < run.samples; ++b)
-            if (!mask[b]) clear_rows(y, job.y_sample, hidden, b);
-        std::swap(now, next);
-    }
+            if (!mask[b]) clear_rows(y, job.y_sample, end - begin, b);
+    };
+    pack<T, PanelBytes>(run.rows_of_state(job.h_0), hidden, run.samples, hidden, sources[0] + n_in * W);
+    if constexpr (!Gru) pack<T, PanelBytes>(run.rows_of_state(job.c_0), hidden, run.samples, hidden, c_0);
+    pack_x(0);
+    const int64_t parts = parts_of(hidden, threads);
+    Team::walk(
+        threads, run.steps, [&](int64_t) { return 1 + parts; },
+        [&](int64_t step) {
+            if (!run.all_run(step)) run.mark_running(step, W, mask);
+        },
+        [&](int64_t step, int64_t block) {
+            if (block == 0) pack_x(step + 1);
+            else units(step, part_begin(hidden, parts, block - 1), part_begin(hidden, parts, block));
+        });
     for (int64_t time = run.steps; time < job.steps; ++time)
         for (int64_t b = 0; b < run.samples; ++b)
             clear_rows(run.at(job.y, run.first, job.y_sample, time, job.y_time), job.y_sample, hidden, b);
-    unpack<T, PanelBytes>(now + n_in * W, run.samples, hidden, run.rows_of_state(job.h_n), hidden);
+    unpack<T, PanelBytes>(sources[run.steps % 2] + n_in * W, run.samples, hidden, run.rows_of_state(job.h_n), hidden);
     if constexpr (!Gru) {
         // c lies among what the last step keeps; where there was no step, it is c_0.
-        for (int64_t unit = 0; slot != nullptr && unit < hidden; ++unit)
-            std::memcpy(c_0 + unit * W, slot + (unit * kKept + 4) * W, W * sizeof(T));
+        for (int64_t unit = 0; run.steps > 0 && unit < hidden; ++unit)
+            std::memcpy(c_0 + unit * W, slot_of(run.steps - 1) + (unit * kKept + 4) * W, W * sizeof(T));
         unpack<T, PanelBytes>(c_0, run.samples, hidden, run.rows_of_state(job.c_n), hidden);
     }
 }

@@ -137,11 +137,13 @@ static void expect(const std::vector<T>& got, const Numbers& want) {
     for (size_t i = 0; i < want.size(); ++i) CHECK_CLOSE(static_cast<double>(got[i]), want[i], Kernels<T>::tolerance);
 }
 
+// `wide`: enough units for threads to share those of one step.
 template <class T>
-static void check(Random& random, int64_t batch) {
+static void check(Random& random, int64_t batch, bool wide = false) {
     const bool gru = random.below(2), reverse = random.below(2), with_bias = random.below(3) > 0, with_lengths = random.below(3) > 0;
     const bool need_dx = random.below(3) > 0, with_dy = random.below(4) > 0, watched = random.below(3) == 0;
-    const int64_t steps = random.below(7), n_in = 1 + random.below(9), hidden = 1 + random.below(11), rows = (gru ? 3 : 4) * hidden;
+    const int64_t steps = random.below(7), n_in = 1 + random.below(9), hidden = wide ? 60 + random.below(20) : 1 + random.below(11);
+    const int64_t rows = (gru ? 3 : 4) * hidden;
     const double densities[] = {0, 0.05, 0.3, 1};
     const Matrix<T> ih(random, rows, n_in, densities[random.below(4)]), hh(random, rows, hidden, densities[random.below(4)]);
     const std::vector<T> b_ih = random_numbers<T>(random, with_bias ? rows : 0), b_hh = random_numbers<T>(random, with_bias ? rows : 0);
@@ -209,9 +211,14 @@ static void check(Random& random, int64_t batch) {
     if (with_bias) wanted.dbias_ih = dbias_ih.data(), wanted.dbias_hh = dbias_hh.data();
     if (watched && !seen_h.empty()) wanted.sums = seen_sums.data(), wanted.h_before = seen_h.data();
     Kernels<T>::backward(&task, &wanted, 1, 1);
-    const std::vector<T> alone = dtheta_hh;
-    Kernels<T>::backward(&task, &wanted, 1, 3);
-    CHECK(alone.empty() || std::memcmp(alone.data(), dtheta_hh.data(), alone.size() * sizeof(T)) == 0);
+    const std::vector<T> alone = dtheta_hh, alone_ih = dtheta_ih, alone_dx = dx, alone_dh = dh_0, alone_bias = dbias_hh;
+    const std::vector<T> alone_sums = seen_sums;
+    for (int threads : {2, 3}) {
+        CHECK(Kernels<T>::backward(&task, &wanted, 1, threads) == WB_FINE);
+        CHECK(alone.empty() || std::memcmp(alone.data(), dtheta_hh.data(), alone.size() * sizeof(T)) == 0);
+        CHECK(alone_ih == dtheta_ih && alone_dx == dx && alone_dh == dh_0 && alone_bias == dbias_hh);
+        CHECK(alone_sums == seen_sums);
+    }
     std::vector<T> other_dx(dx.size(), T(-7)), other_dh(dh_0.size()), other_dc(dc_0.size()), other_ih(ih.size()), other_hh(hh.size());
     std::vector<T> other_b_ih(b_ih.size()), other_b_hh(b_hh.size()), other_sums(seen_sums.size()), other_seen(seen_h.size());
     wb_recurrent_gradients both_wanted[2] = {wanted, wanted};
@@ -272,6 +279,10 @@ int main() {
     for (int round = 0; round < 250; ++round) {
         check<float>(random, random.below(random.below(4) ? 12 : 80));
         check<double>(random, random.below(random.below(4) ? 12 : 80));
+    }
+    for (int round = 0; round < 12; ++round) {
+        check<float>(random, 20 + random.below(20), true);
+        check<double>(random, 10 + random.below(10), true);
     }
     std::printf("recurrent: ok (%s)\n", wb_isa());
 }

@@ -40,9 +40,33 @@ def test_what_is_held_is_bounded(monkeypatch):
     assert spare_memory.held() == 0
     pieces.clear()
     assert 0 < spare_memory.held() <= spare_memory.MOST
-    large = spare_memory.take(like, 3 * COUNT)  # nothing fits: what was held is given back
-    assert spare_memory.held() == 0
+    held = spare_memory.held()
+    large = spare_memory.take(like, 3 * COUNT)  # nothing fits: it takes the place of one that was held
+    assert 0 < spare_memory.held() < held
     assert large.numel() == 3 * COUNT
+
+
+def test_batches_of_different_lengths_share_one_piece():
+    like = torch.empty(0)
+    longest = spare_memory.take(like, 4 * COUNT)
+    where, held = longest.data_ptr(), longest.numel() * 4 + spare_memory.LARGE_PAGE
+    del longest
+    for count in (COUNT, 3 * COUNT, 4 * COUNT, 2 * COUNT):
+        assert spare_memory.held() == held
+        assert spare_memory.take(like, count).data_ptr() == where
+
+
+def test_the_smallest_that_is_large_enough_is_taken(monkeypatch):
+    like = torch.empty(0)
+    small, large = spare_memory.take(like, COUNT), spare_memory.take(like, 3 * COUNT)
+    places = [small.data_ptr(), large.data_ptr()]
+    del small, large
+    assert [spare_memory.take(like, COUNT).data_ptr(), spare_memory.take(like, 2 * COUNT).data_ptr()] == places
+    monkeypatch.setattr(spare_memory, "MOST", 10 * COUNT)
+    del_me = spare_memory.take(like, 3 * COUNT)  # more than may be held: it goes, and what is there stays
+    assert spare_memory.held() < 10 * COUNT
+    del del_me
+    assert 0 < spare_memory.held() < 10 * COUNT
 
 
 def test_small_pieces_are_torchs_own():

@@ -57,6 +57,13 @@ def test_reverse_turns_each_sequence_in_its_own_length() -> None:
     assert torch.equal(reverse(reverse(x, torch.tensor([3, 2])), torch.tensor([3, 2])), x)
 
 
+def test_the_gradient_of_a_reversal():
+    x = torch.randn(3, 5, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    assert torch.autograd.gradcheck(lambda given: reverse(given, torch.tensor([5, 3, 0])), x)
+    across = x.transpose(0, 1).contiguous().transpose(0, 1)  # in memory as torch's LSTM leaves it
+    assert torch.equal(reverse(across, torch.tensor([5, 3, 0])), reverse(x, torch.tensor([5, 3, 0])))
+
+
 def test_padding_and_unlabelled_frames_count_nowhere() -> None:
     torch.manual_seed(1)
     model = dense_model(6, 4, 3, seed=0)

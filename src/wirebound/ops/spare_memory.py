@@ -8,13 +8,22 @@ import torch
 from torch import Tensor
 
 LARGE_PAGE = 2 << 20  # bytes; smaller pieces are left to torch
-MOST = 256 << 20  # bytes that are held
+MOST = 512 << 20  # bytes that are held
 _spare: dict[int, Tensor] = {}  # by address: whoever pops a piece has it alone, also beside other Python threads
 
 
 def _give_back(piece: Tensor) -> None:
-    if held() + piece.numel() <= MOST:
-        _spare[piece.data_ptr()] = piece
+    if piece.numel() > MOST:
+        return
+    _spare[piece.data_ptr()] = piece
+    for at, _ in _by_size():  # of too much the smallest go: larger ones stand in for them
+        if held() <= MOST:
+            return
+        _spare.pop(at, None)
+
+
+def _by_size() -> list[tuple[int, Tensor]]:
+    return sorted(list(_spare.items()), key=lambda item: item[1].numel())
 
 
 def held() -> int:
@@ -27,11 +36,13 @@ def take(like: Tensor, count: int) -> Tensor:
     wanted = count * like.element_size()
     if wanted < LARGE_PAGE:
         return like.new_empty(count)
-    for at, piece in list(_spare.items()):
-        if wanted <= piece.numel() - LARGE_PAGE <= 2 * wanted and _spare.pop(at, None) is not None:
+    pieces = _by_size()
+    for at, piece in pieces:  # the smallest that is large enough, however large: sequences differ in length from batch to batch
+        if piece.numel() - LARGE_PAGE >= wanted and _spare.pop(at, None) is not None:
             break
     else:
-        _spare.clear()  # of other sizes: whoever needed them has probably moved on
+        if pieces:  # a new one takes the place of the largest: there are never more than were needed at the same time
+            _spare.pop(pieces[-1][0], None)
         piece = torch.empty(-wanted % LARGE_PAGE + wanted + LARGE_PAGE, dtype=torch.uint8, device="cpu")
     start = -piece.data_ptr() % LARGE_PAGE  # from the start of a large page on (csrc/scratch.h, prefer_large_pages)
     memory = piece.numpy()[start : start + piece.numel() - LARGE_PAGE]  # torch holds it for as long as a tensor needs it

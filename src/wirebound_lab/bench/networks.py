@@ -16,6 +16,7 @@ from wirebound.engine.modules import ModuleEngine, never
 from wirebound.nn.sparse_layer import wirings
 from wirebound_lab.data import status
 from wirebound_lab.run.config import RunConfig, tasks
+from wirebound_lab.run.processes import freed_memory_kept
 from wirebound_lab.tasks.phonemes import PhonemeNet, TwoWayLSTM
 
 from . import machine
@@ -75,6 +76,7 @@ def race_with_dense(label: str, runs: Mapping[str, Call], settings: Settings) ->
     return compete(label, [Contender(name, run) for name, run in runs.items()], settings, ratios)
 
 
+@freed_memory_kept()  # as `wirebound train` does for this task
 def measure_cifar(settings: Settings) -> Section:
     title = "CIFAR-10, the tutorial's network"
     if why_not := missing("cifar10"):
@@ -120,6 +122,7 @@ def speech_twin(model: PhonemeNet) -> PhonemeNet:
     return twin
 
 
+@freed_memory_kept()  # as `wirebound train` does for this task
 def measure_speech(settings: Settings) -> Section:
     title = "Speech, bidirectional LSTM"
     if why_not := missing("speech"):

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -29,6 +29,7 @@ POLL = 0.2  # seconds
 _TIME_TO_STOP = 60.0  # seconds that jobs have to write a checkpoint after Ctrl-C
 _INTERRUPTED = 128 + signal.SIGINT
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of glibc's mallopt
+_USUAL = {_TRIM_THRESHOLD: 128 << 10, _MMAP_MAX: 65536}  # glibc's own
 
 Work = Callable[..., int]
 Key = TypeVar("Key")
@@ -140,6 +141,20 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError, TypeError):  # another C library, or another system
         return False
     return bool(mallopt(_MMAP_MAX, 0) and mallopt(_TRIM_THRESHOLD, (1 << 31) - 1))
+
+
+@contextlib.contextmanager
+def freed_memory_kept() -> Iterator[None]:
+    """``keep_freed_memory`` for a while, in a process that does other things too."""
+    listened = keep_freed_memory()
+    try:
+        yield
+    finally:
+        if listened:
+            library = ctypes.CDLL(None)
+            for parameter, value in _USUAL.items():
+                library.mallopt(parameter, value)
+            library.malloc_trim(0)
 
 
 def _context() -> Any:
