@@ -9,7 +9,8 @@ namespace wb::WB_ISA {
 static Pass inward_pass(const ConvShape& shape, int64_t connections) {
     const ConvAxis &ay = shape.y, &ax = shape.x;
     return {ay.end_place() - ay.first_place(), (ax.end_place() - ax.first_place()) * shape.images, shape.group_out, 1,
-            ay.last_shift(), ax.last_shift() * shape.images,
+            ay.last_shift(), ax.last_shift() * shape.images, ay.last_shift() - ay.first_place(),
+            ay.last_shift() - ay.first_place() + ay.out,
             connections / std::max<int64_t>(1, shape.group_in * shape.phases())};
 }
 
@@ -80,6 +81,7 @@ static void conv_backward(const wb_conv* conv, const T* x, const T* dy, T* dx, T
     const PixelMap dx_map =
         map_input(shape, bands * in_tiling.R * in_tiling.line, in_tiling.line, ay.first_place(), ax.first_place());
     const ProductTile<T> multiply = TileFunctions<T>(out_tiling).product;
+    const RowMasks in_masks(in_tiling, ay.last_shift());
     for (int64_t first = 0; first < shape.panels; first += together) {
         const int64_t here = std::min(together, shape.panels - first);
         each_part(threads, kPieces * threads, here, shape.out_channels, [&](int64_t slot, int64_t begin, int64_t end) {
@@ -92,7 +94,7 @@ static void conv_backward(const wb_conv* conv, const T* x, const T* dy, T* dx, T
             const auto input_row = [&](int64_t place) {
                 return std::clamp<int64_t>((ay.first_place() + place) * ay.stride - ay.before, 0, ay.in);
             };
-            gather_panels(threads, here, inward, in_tiling, bands, space, both, dy_panel.row,
+            gather_panels(threads, here, inward, in_tiling, in_masks, bands, space, both, dy_panel.row,
                           static_cast<const T*>(nullptr), shape.in_channels,
                           [&](int64_t slot, int64_t begin, int64_t end, int64_t place, int64_t end_place,
                               const T* lines, bool last) {

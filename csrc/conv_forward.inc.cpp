@@ -36,7 +36,8 @@ constexpr int64_t kPieces = 4;
 
 static Pass outward_pass(const ConvShape& shape, int64_t connections) {
     return {shape.y.out, shape.x.out * shape.images, shape.group_in, shape.phases(), shape.y.last_shift(),
-            shape.x.last_shift() * shape.images, connections / std::max<int64_t>(1, shape.out_channels)};
+            shape.x.last_shift() * shape.images, shape.y.first_place(), shape.y.end_place(),
+            connections / std::max<int64_t>(1, shape.out_channels)};
 }
 
 template <class T>
@@ -73,15 +74,15 @@ static int64_t block_bands(const Tiling& tiling, int64_t channels, int64_t eleme
 
 // The lines of output channels [first, end), bands [band, end_band), into `lines`, `stride` numbers a channel.
 template <class T>
-static void gather_bands(const ConvPlan<T>& plan, const Tiling& tiling, GatherTile<T> gather, const T* panel,
-                         int64_t row_stride, const T* bias, int64_t first, int64_t end, int64_t band, int64_t end_band,
-                         T* lines, int64_t stride) {
+static void gather_bands(const ConvPlan<T>& plan, const Tiling& tiling, const RowMasks& masks, GatherTile<T> gather,
+                         const T* panel, int64_t row_stride, const T* bias, int64_t first, int64_t end, int64_t band,
+                         int64_t end_band, T* lines, int64_t stride) {
     const int64_t width = tiling.line / tiling.parts;
-    for (int64_t row = band * tiling.R; row < end_band * tiling.R; row += tiling.R, lines += tiling.R * tiling.line) {
+    for (; band < end_band; ++band, lines += tiling.R * tiling.line) {
         for (int64_t part = 0; part < tiling.parts; ++part) {
-            const T* from = panel + row * row_stride + part * width;
+            const T* from = panel + band * tiling.R * row_stride + part * width;
             for (int64_t chunk = 0; chunk < plan.chunks; ++chunk)
-                gather(plan, from + chunk * plan.chunk_stride, row_stride, chunk, first, end, bias,
+                gather(plan, masks.band(band), from + chunk * plan.chunk_stride, row_stride, chunk, first, end, bias,
                        lines + part * width, stride, tiling.line);
         }
     }
@@ -90,9 +91,9 @@ static void gather_bands(const ConvPlan<T>& plan, const Tiling& tiling, GatherTi
 // All lines of `panels` panels: done(panel, first channel, end channel, first row, end row, lines, is it the last
 // block) takes them away, a block at a time. A channel here is `phases` channels of the plan.
 template <class T, class Done>
-static void gather_panels(int threads, int64_t panels, const ConvPlan<T>& plan, const Tiling& tiling, int64_t bands,
-                          const T* space, int64_t panel_size, int64_t row_stride, const T* bias, int64_t channels,
-                          Done&& done) {
+static void gather_panels(int threads, int64_t panels, const ConvPlan<T>& plan, const Tiling& tiling,
+                          const RowMasks& masks, int64_t bands, const T* space, int64_t panel_size, int64_t row_stride,
+                          const T* bias, int64_t channels, Done&& done) {
     const GatherTile<T> gather = TileFunctions<T>(tiling).gather;
     const int64_t phases = plan.rows / std::max<int64_t>(1, channels), stride = bands * tiling.R * tiling.line;
     const int64_t blocks = std::max<int64_t>(1, (tiling.bands + bands - 1) / bands);
@@ -101,8 +102,8 @@ static void gather_panels(int threads, int64_t panels, const ConvPlan<T>& plan, 
         const int64_t band = block * bands, end_band = std::min(tiling.bands, band + bands);
         const size_t size = static_cast<size_t>((end - begin) * phases * stride);
         T* lines = static_cast<T*>(scratch(Scratch::columns, size * sizeof(T)));
-        gather_bands(plan, tiling, gather, space + slot * panel_size, row_stride, bias, begin * phases, end * phases,
-                     band, end_band, lines, stride);
+        gather_bands(plan, tiling, masks, gather, space + slot * panel_size, row_stride, bias, begin * phases,
+                     end * phases, band, end_band, lines, stride);
         done(slot, begin, end, band * tiling.R, std::min(tiling.rows, end_band * tiling.R), lines, block + 1 == blocks);
     });
 }
@@ -148,6 +149,7 @@ static void conv_forward(const wb_conv* conv, const T* x, T* y, const int64_t* c
     fill_plan(shape, layer, Outward<T>{shape, panel, plan}, plan,
               scratch(Scratch::connections, plan_bytes(plan, layer.connections())));
 
+    const RowMasks masks(tiling, shape.y.last_shift());
     const int64_t together = panels_together(shape.panels, panel.size * int64_t{sizeof(T)}, threads);
     const int64_t bands = block_bands(tiling, plan.rows, sizeof(T), together, threads);
     const PixelMap inputs = map_input(shape, panel.channel, panel.row, 0, 0);
@@ -160,7 +162,7 @@ static void conv_forward(const wb_conv* conv, const T* x, T* y, const int64_t* c
             pack_channels(inputs, from, shape.in_image(), shape.images, shape.samples(first + slot), begin, end,
                           space + slot * panel.size);
         });
-        gather_panels(threads, here, plan, tiling, bands, space, panel.size, panel.row, bias, shape.out_channels,
+        gather_panels(threads, here, plan, tiling, masks, bands, space, panel.size, panel.row, bias, shape.out_channels,
                       [&](int64_t slot, int64_t begin, int64_t end, int64_t row, int64_t end_row, const T* lines,
                           bool) {
                           T* to = y + (first + slot) * shape.images * shape.out_image() + begin * outputs.pixels();

@@ -1,6 +1,7 @@
 // The order in which a pass takes the connections: sorted into cells of (chunk of input channels, output channel).
 //
-// A pass sums an output channel in registers while the chunk of input channels it reads stays in the first cache. The
+// A pass sums an output channel in registers while the chunk of input channels it reads stays in the first cache. In a
+// cell, connections of a row of the kernel follow each other, because they leave out the same rows of padding. The
 // sort is a counting sort, O(K + cells), made anew in every call: the work it serves is hundreds of times larger.
 #pragma once
 
@@ -21,6 +22,7 @@ struct ConvPlan {
     int64_t chunk_stride = 0, group_stride = 0;  // numbers in the panel from one to the next
     int64_t* cells = nullptr;          // entries of cell i are [cells[i], cells[i + 1])
     ConvEntry<T>* entries = nullptr;
+    uint8_t* heights = nullptr;        // of each entry: how far below its output it reads, as an index of row masks
 
     // Entries of an output channel in a chunk.
     WB_INLINE const int64_t* cell(int64_t chunk_index, int64_t row) const { return cells + chunk_index * rows + row; }
@@ -41,26 +43,31 @@ static int64_t chunk_channels(int64_t channels, int64_t slab, int64_t span, int6
     return (channels + chunks - 1) / chunks;
 }
 
-// For all connections, column by column: column_of(channel, ky, kx) gives what takes (k, row). Forwards, or backwards
-// with Reverse.
+// For all connections, kernel row by kernel row: column_of(channel, ky, kx) gives what takes (k, row). Forwards, or
+// backwards with Reverse.
 template <bool Reverse, class T, class Column>
 WB_INLINE void each_connection(const ConvShape& shape, const Layer<T>& layer, Column&& column_of) {
-    const int64_t places = shape.y.kernel * shape.x.kernel;
-    for (int64_t i = 0; i < layer.n_in; ++i) {
-        const int64_t column = Reverse ? layer.n_in - 1 - i : i;
+    const int64_t height = shape.y.kernel, width = shape.x.kernel;
+    const auto visit_column = [&](int64_t ky, int64_t channel, int64_t kx) __attribute__((always_inline)) {
+        const int64_t column = (channel * height + ky) * width + kx;
         const int64_t begin = layer.begin(column), end = layer.begin(column + 1);
-        if (begin == end) continue;
-        const int64_t place = column % places;
-        const auto visit = column_of(column / places, place / shape.x.kernel, place % shape.x.kernel);
+        if (begin == end) return;
+        const auto visit = column_of(channel, ky, kx);
         if constexpr (Reverse) {
             for (int64_t k = end; k-- > begin;) visit(k, row_of(layer.packed_rows[k]));
         } else {
             for (int64_t k = begin; k < end; ++k) visit(k, row_of(layer.packed_rows[k]));
         }
-    }
+    };
+    const auto at = [](int64_t i, int64_t count) { return Reverse ? count - 1 - i : i; };
+    for (int64_t ky = 0; ky < height; ++ky)
+        for (int64_t channel = 0; channel < shape.group_in; ++channel)
+            for (int64_t kx = 0; kx < width; ++kx)
+                visit_column(at(ky, height), at(channel, shape.group_in), at(kx, width));
 }
 
-// Which way a plan goes: column(channel, ky, kx) gives what makes a cell and an offset of a row.
+// Which way a plan goes: column(channel, ky, kx) gives what makes a cell and an offset of a row, shift(ky) how many
+// rows below its output a connection reads.
 template <class T>
 struct Outward {  // from x to y
     const ConvShape& shape;
@@ -74,6 +81,7 @@ struct Outward {  // from x to y
         const int64_t first = channel / plan.chunk * plan.rows;
         return [=](int64_t row) { return std::pair<int64_t, int64_t>(first + row, offset); };
     }
+    WB_INLINE int64_t shift(int64_t ky) const { return shape.y.shift(ky); }
 };
 template <class T>
 struct Inward {  // from dy to dx
@@ -100,19 +108,21 @@ struct Inward {  // from dy to dx
             return std::pair<int64_t, int64_t>(from[row].first + cell, from[row].second + offset);
         };
     }
+    WB_INLINE int64_t shift(int64_t ky) const { return shape.y.last_shift() - shape.y.shift(ky); }
 };
 
-// Sorts the connections of a layer. `space` holds the cells, then the entries.
+// Sorts the connections of a layer. `space` holds the cells, then the entries, then their heights.
 template <class T>
 static size_t plan_bytes(const ConvPlan<T>& plan, int64_t connections) {
     return static_cast<size_t>(plan.chunks * plan.rows + 2) * sizeof(int64_t) +
-           static_cast<size_t>(connections) * sizeof(ConvEntry<T>);
+           static_cast<size_t>(connections) * sizeof(ConvEntry<T>) + static_cast<size_t>(round_up(connections, 8));
 }
 template <class T, class Way>
 static void fill_plan(const ConvShape& shape, const Layer<T>& layer, const Way& way, ConvPlan<T>& plan, void* space) {
     const int64_t cells = plan.chunks * plan.rows;
     plan.cells = static_cast<int64_t*>(space);
     plan.entries = reinterpret_cast<ConvEntry<T>*>(plan.cells + cells + 2);
+    plan.heights = reinterpret_cast<uint8_t*>(plan.entries + layer.connections());
     std::memset(plan.cells, 0, static_cast<size_t>(cells + 2) * sizeof(int64_t));
     each_connection<false>(shape, layer, [&](int64_t channel, int64_t ky, int64_t kx) {
         const auto place = way.column(channel, ky, kx);
@@ -121,10 +131,12 @@ static void fill_plan(const ConvShape& shape, const Layer<T>& layer, const Way& 
     for (int64_t cell = 2; cell < cells + 2; ++cell) plan.cells[cell] += plan.cells[cell - 1];
     each_connection<false>(shape, layer, [&](int64_t channel, int64_t ky, int64_t kx) {
         const auto place = way.column(channel, ky, kx);
-        return [&, place](int64_t k, int64_t row) {
+        const uint8_t height = static_cast<uint8_t>(RowMasks::height_of(way.shift(ky)));
+        return [&, place, height](int64_t k, int64_t row) {
             const auto [cell, offset] = place(row);
-            plan.entries[plan.cells[cell + 1]++] = {static_cast<int32_t>(offset),
-                                                    with_sign(layer.theta[k], layer.packed_rows[k])};
+            const int64_t entry = plan.cells[cell + 1]++;
+            plan.entries[entry] = {static_cast<int32_t>(offset), with_sign(layer.theta[k], layer.packed_rows[k])};
+            plan.heights[entry] = height;
         };
     });
 }

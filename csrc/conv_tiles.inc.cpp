@@ -7,10 +7,11 @@
 namespace wb::WB_ISA {
 
 // Adds to the tiles at `to`, `to_stride` numbers a channel, lines `line` numbers apart. The first chunk sets them,
-// to the bias and what it adds.
+// to the bias and what it adds. `masks`, if any, tell which rows a connection of each height adds to.
 template <class T, int R, int V>
-static void gather_tile(const ConvPlan<T>& plan, const T* from, int64_t row_stride, int64_t chunk, int64_t first,
-                        int64_t end, const T* bias, T* to, int64_t to_stride, int64_t line) {
+static void gather_tile(const ConvPlan<T>& plan, const uint16_t* masks, const T* from, int64_t row_stride,
+                        int64_t chunk, int64_t first, int64_t end, const T* bias, T* to, int64_t to_stride,
+                        int64_t line) {
     constexpr int lanes = kVectorBytes / sizeof(T);
     using Vector = Vec<T>;
     const ConvEntry<T>* const entries = plan.entries;
@@ -29,18 +30,30 @@ static void gather_tile(const ConvPlan<T>& plan, const T* from, int64_t row_stri
             for (int r = 0; r < R; ++r)
                 for (int v = 0; v < V; ++v) sums[r][v] = load<T>(to + r * line + v * lanes);
         }
-        for (; k < stop; ++k) {
-            const T* x = base + entries[k].offset;
-            const Vector weight = splat<T>(entries[k].weight);
-            for (int r = 0; r < R; ++r, x += row_stride)
-                for (int v = 0; v < V; ++v) sums[r][v] += weight * load<T>(x + v * lanes);
+        if (masks == nullptr) {
+            for (; k < stop; ++k) {
+                const T* x = base + entries[k].offset;
+                const Vector weight = splat<T>(entries[k].weight);
+                for (int r = 0; r < R; ++r, x += row_stride)
+                    for (int v = 0; v < V; ++v) sums[r][v] += weight * load<T>(x + v * lanes);
+            }
+        } else {
+            for (; k < stop; ++k) {
+                const T* x = base + entries[k].offset;
+                const Vector weight = splat<T>(entries[k].weight);
+                const unsigned mask = masks[plan.heights[k]];
+                for (int r = 0; r < R; ++r, x += row_stride) {
+                    if (!(mask >> r & 1)) continue;
+                    for (int v = 0; v < V; ++v) sums[r][v] += weight * load<T>(x + v * lanes);
+                }
+            }
         }
         for (int r = 0; r < R; ++r)
             for (int v = 0; v < V; ++v) store<T>(to + r * line + v * lanes, sums[r][v]);
     }
 }
 
-// Adds the products of the tiles of dy and of x to sums[entry].
+// Adds the products of the tiles of dy and of x to sums[entry], padding included: leaving it out here gained nothing.
 template <class T, int R, int V>
 static void product_tile(const ConvPlan<T>& plan, const T* from, int64_t row_stride, int64_t chunk, int64_t first,
                          int64_t end, const T* dy, int64_t dy_stride, int64_t line, T* sums) {

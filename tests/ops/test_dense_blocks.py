@@ -116,10 +116,11 @@ CONVS = [
 ]
 
 
-@pytest.mark.parametrize("block_bytes", [1 << 20, 4000])
+@pytest.mark.parametrize(("block_bytes", "part_images"), [(1 << 20, 16), (4000, 1)])
 @pytest.mark.parametrize("how", CONVS, ids=str)
-def test_convolutions_equal_dense_autograd(implementation, monkeypatch, how, block_bytes):
+def test_convolutions_equal_dense_autograd(implementation, monkeypatch, how, block_bytes, part_images):
     monkeypatch.setattr(blocks, "_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(blocks, "_PART_IMAGES", part_images)
     layer = wb.SparseConv2d(8, 12, connectivity=0.9, seed=1, dtype=torch.float64, **how)
     dense = layer.dense_twin()
     x = torch.randn(3, 8, 9, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -135,12 +136,14 @@ def test_convolutions_equal_dense_autograd(implementation, monkeypatch, how, blo
     torch.testing.assert_close(dtheta, dense.weight.grad.flatten(1)[(packed_rows & 0x7FFFFFFF).long(), columns] * signs)
 
 
-def test_convolutions_have_the_same_bits_for_every_number_of_threads(implementation, threads):
+@pytest.mark.parametrize("batch", [9, 75])  # of one part, and of four
+def test_convolutions_have_the_same_bits_for_every_number_of_threads(implementation, threads, batch):
     layer = wb.SparseConv2d(16, 24, 3, padding=1, connectivity=0.9, seed=1)
     generator = torch.Generator().manual_seed(1)
-    x, upstream = torch.randn(9, 16, 12, 12, generator=generator), torch.randn(9, 24, 12, 12, generator=generator)
+    x = torch.randn(batch, 16, 12, 12, generator=generator)
+    upstream = torch.randn(batch, 24, 12, 12, generator=generator)
     outcomes = []
-    for count in (1, 2, 3):
+    for count in (1, 2, 3, 5):
         torch.set_num_threads(count)
         outcomes.append(_gradients(layer, x, upstream)[:3])
         assert torch.get_num_threads() == count

@@ -2,8 +2,11 @@
 
 A block has about a megabyte, not the whole kernel unless that is smaller. Gradients are read at the active positions."""
 
+import functools
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +22,7 @@ from wirebound.ops.native.calls import functions, layer_addresses
 _EXPAND, _GATHER = functions("wb_expand_columns"), functions("wb_gather_columns")
 _BLOCK_BYTES = 1 << 20
 _MARGIN = 32  # numbers behind a block that its kernels may read
+_PART_IMAGES, _MOST_PARTS = 16, 4  # of a batch, for the gradient of the weights
 _kept = threading.local()  # one block for each thread, used again and again
 
 
@@ -90,6 +94,35 @@ def conv_forward(x: Tensor, theta: Tensor, index: LayerIndex, window: ConvWindow
     return y.contiguous()
 
 
+@functools.cache
+def _helpers(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads for the parts of a gradient; a forked process needs its own."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="wirebound")
+
+
+def _sum_of_parts(batch: int, gradient_of: Callable[[slice], Tensor]) -> Tensor:
+    """The gradient of the weights, which torch sums up differently on several threads. So each part of the batch is left to
+    one thread; how many parts there are depends on the batch alone, and they are added up in order."""
+    count = min(_MOST_PARTS, max(1, batch // _PART_IMAGES))
+    parts = [slice(batch * i // count, batch * (i + 1) // count) for i in range(count)]
+    threads = min(torch.get_num_threads(), count)
+
+    def own_parts(thread: int) -> list[Tensor]:
+        if threads > 1:
+            torch.set_num_threads(1)  # a thread has its own number; that of the caller comes back below
+        with _plain():
+            return [gradient_of(part) for part in parts[thread::threads]]
+
+    with _plain(one_thread=True):
+        others = [_helpers(os.getpid(), threads - 1).submit(own_parts, thread) for thread in range(1, threads)]
+        try:
+            found = [own_parts(0)]
+        finally:
+            wait(others)
+        found += [other.result() for other in others]
+        return functools.reduce(Tensor.add_, (found[i % threads][i // threads] for i in range(count)))
+
+
 def conv_backward(
     x: Tensor, dy: Tensor, theta: Tensor, index: LayerIndex, window: ConvWindow, need_dx: bool, need_dtheta: bool
 ) -> Gradients:
@@ -101,26 +134,23 @@ def conv_backward(
     with _plain():
         x, padding, padded = _settle(x, window)
 
-    def convolution(own: Tensor, weight: Tensor, *wanted: bool) -> Any:
+    def convolution(own: Tensor, dy: Tensor, weight: Tensor, *wanted: bool) -> Any:
         settings = (window.stride, padding, window.dilation, False, (0, 0), window.groups)
         return torch.ops.aten.convolution_backward(dy, own, weight, None, *settings, (*wanted, False))
 
-    # The gradient of the weights is summed up differently on several threads, so it is left to one.
-    together = need_dx and need_dtheta and torch.get_num_threads() == 1
+    def gradient_of_part(own: Tensor, weight: Tensor, part: slice) -> Any:
+        return convolution(own[part], dy[part], weight, False, True)[1]
+
     for low, high in _channel_blocks(window, x.element_size()):
-        gradient: Tensor | None = None
         with _plain():
             own, weight = _channels(x, window, low, high), _weight(theta, index, False, window, low, high)
             if need_dx:
-                piece, gradient, _ = convolution(own, weight, True, together)
-                pieces.append(piece)
+                pieces.append(convolution(own, dy, weight, True, False)[0])
         if dtheta is None:
             continue
-        with _plain(one_thread=True):
-            if not together:
-                gradient = convolution(own, weight, False, True)[1]
-            assert gradient is not None
-            columns = (high - low) * places
+        gradient = _sum_of_parts(len(own), functools.partial(gradient_of_part, own, weight))
+        columns = (high - low) * places
+        with _plain():
             block = _block(theta, columns, n_out).copy_(gradient.reshape(n_out, columns).t())
         layer = layer_addresses(theta, index)[:3]
         arguments = (low * places, columns, block.data_ptr(), dtheta.data_ptr())
