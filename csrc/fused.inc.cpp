@@ -41,6 +41,7 @@ struct FusedWiring {
     const wb_fused_wiring* spec;
     Floats gradient;
     std::vector<int32_t> columns;  // of each connection; empty if no layer is thin
+    std::vector<float> weights;    // with signs, likewise
     std::vector<uint8_t> is_thin;
     std::vector<int64_t> first_column;
     std::vector<wb_carried> carried;
@@ -89,7 +90,7 @@ public:
 
 private:
     void add_wiring(const wb_fused_wiring& spec) {
-        FusedWiring wiring{&spec, Floats(spec.budget), {}, {}, {}, {}, {}, {}};
+        FusedWiring wiring{&spec, Floats(spec.budget), {}, {}, {}, {}, {}, {}, {}};
         bool any_thin = false;
         int64_t column = 0;
         for (int64_t i = 0; i < spec.layers; ++i) {
@@ -103,6 +104,7 @@ private:
         if (any_thin) {
             wiring.columns.resize(static_cast<size_t>(spec.budget) + 8);
             write_columns(spec.colptr, column, wiring.columns.data());
+            wiring.weights.resize(static_cast<size_t>(spec.budget));
         }
         for (float* array : {spec.theta, spec.moment1, spec.moment2, spec.moment2_max})
             if (array) wiring.carried.push_back(wb_carried{array, 4, 0});
@@ -114,9 +116,11 @@ private:
         const wb_fused_wiring& spec = *wiring.spec;
         const size_t id = static_cast<size_t>(layer.layer_id);
         const int64_t column = wiring.first_column[id], *colptr = spec.colptr + column, first = colptr[0];
+        const bool thin = wiring.is_thin[id];
         return SparsePart{layer.n_in, layer.n_out, colptr[layer.n_in] - first, colptr, spec.packed_rows + first,
-                          spec.theta + first, wiring.is_thin[id] ? wiring.columns.data() + first : nullptr,
-                          static_cast<int32_t>(column), wiring.gradient.get() + first};
+                          spec.theta + first, thin ? wiring.columns.data() + first : nullptr,
+                          static_cast<int32_t>(column), thin ? wiring.weights.data() + first : nullptr,
+                          wiring.gradient.get() + first};
     }
 
     PanelLayer view_of(FusedLayer& layer) {
@@ -142,17 +146,23 @@ private:
         }
         const int64_t width = panel_samples(batch);
         double loss = 0;
-        for (int64_t first = 0; first < batch; first += width) {
-            const int64_t count = std::min(width, batch - first);
-            with_vectors(width, [&](auto vectors) {
-                loss += panel<decltype(vectors)::value>(samples + first, count, batch);
-            });
-        }
+        for (const FusedLayer& layer : layers_) prepare(*layer.spec);
+        with_vectors(width, [&](auto vectors) {
+            constexpr int V = decltype(vectors)::value;
+            for (int64_t first = 0; first < batch; first += width)
+                loss += panel<V>(samples + first, std::min(width, batch - first), batch);
+        });
         return loss / static_cast<double>(batch);
     }
 
     static void zero(Floats& values, int64_t count) {
         std::memset(values.get(), 0, static_cast<size_t>(count) * sizeof(float));
+    }
+
+    void prepare(const wb_fused_layer& layer) {
+        if (layer.wiring < 0) return;
+        const SparsePart part = part_of(layer);
+        if (part.columns) prepare_weights(part);
     }
 
     // Forward and backward of one panel; returns the sum of its losses.
@@ -172,11 +182,13 @@ private:
             run_.loss_kind == WB_CROSS_ENTROPY
                 ? cross_entropy<V>(x, n_out, samples, count, run_.labels, batch, last.delta.get())
                 : mean_square<V>(x, n_out, samples, count, run_.targets, run_.target_stride, batch, last.delta.get());
-        for (size_t i = layers_.size(); i-- > 0;) {
-            const float* in = i > 0 ? layers_[i - 1].output.get() : input_.panel;
-            float* dx = i > 0 ? layers_[i - 1].delta.get() : nullptr;
-            backward_layer<V>(view_of(layers_[i]), layers_[i].ranges, in, dx);
+        activate_backward(last.spec->activation, x, last.delta.get(), n_out * V * 8);
+        for (size_t i = layers_.size(); i-- > 1;) {
+            const FusedLayer& before = layers_[i - 1];
+            backward_layer<V>(view_of(layers_[i]), layers_[i].ranges, before.spec->activation, before.output.get(),
+                              before.delta.get());
         }
+        backward_layer<V>(view_of(layers_[0]), layers_[0].ranges, WB_IDENTITY, input_.panel, nullptr);
         return loss;
     }
 

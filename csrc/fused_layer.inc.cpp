@@ -17,7 +17,7 @@ struct PanelLayer {
     float* weight_gradient;  // dense
     float* bias_gradient;    // or null
     float* output;           // a panel: what the layer gives
-    float* delta;            // a panel: the gradient of that, and after the backward pass of what its function took
+    float* delta;            // a panel: the gradient of what its function took
 };
 
 // `ranges` as in forward_sparse.
@@ -29,13 +29,15 @@ static void forward_layer(const PanelLayer& layer, const std::vector<Range>& ran
     activate(layer.activation, layer.output, layer.n_out * V * 8);
 }
 
-// Gradients of the parameters are added to, dx is overwritten unless it is null.
+// From delta. Gradients of the parameters are added to. Unless dx is null, it becomes the gradient of what the function
+// `activation` took to give x, which is the delta of the layer before.
 template <int V>
-static void backward_layer(const PanelLayer& layer, const std::vector<Range>& ranges, const float* x, float* dx) {
-    activate_backward(layer.activation, layer.output, layer.delta, layer.n_out * V * 8);
+static void backward_layer(const PanelLayer& layer, const std::vector<Range>& ranges, int32_t activation,
+                           const float* x, float* dx) {
     if (layer.bias_gradient) backward_bias<V>(layer.n_out, layer.delta, layer.bias_gradient);
-    if (layer.weight) backward_dense<V>(layer.weight, layer.n_in, layer.n_out, x, layer.delta, layer.weight_gradient, dx);
-    else backward_sparse<V>(layer.part, ranges, x, layer.delta, dx);
+    if (layer.weight == nullptr) return backward_sparse<V>(layer.part, ranges, activation, x, layer.delta, dx);
+    backward_dense<V>(layer.weight, layer.n_in, layer.n_out, x, layer.delta, layer.weight_gradient, dx);
+    if (dx) activate_backward(activation, x, dx, layer.n_in * V * 8);
 }
 
 }  // namespace wb::WB_ISA

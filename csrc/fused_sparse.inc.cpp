@@ -7,6 +7,7 @@
 
 #include "lane_sums.inc.cpp"
 #include "layer.inc.cpp"
+#include "vector_math.inc.cpp"
 
 namespace wb::WB_ISA {
 
@@ -18,6 +19,7 @@ struct SparsePart {
     const float* theta;
     const int32_t* columns;  // column of each connection among those of the wiring, or null: column by column
     int32_t first_column;
+    float* weights;          // with their signs, if there are columns
     float* gradient;
 };
 
@@ -25,6 +27,15 @@ struct SparsePart {
 constexpr int64_t kThinColumn = 8, kMostThinRows = int64_t{1} << 25;
 WB_INLINE bool is_thin(int64_t connections, int64_t n_in, int64_t n_out) {
     return connections < kThinColumn * n_in && n_out < kMostThinRows;
+}
+
+// The loops of a thin layer are limited by their instructions, so weights get their signs by vectors, once for all
+// panels of a batch.
+static void prepare_weights(const SparsePart& part) {
+    const int32_t* __restrict packed_rows = part.packed_rows;
+    const float* __restrict theta = part.theta;
+    float* __restrict weights = part.weights;
+    for (int64_t k = 0; k < part.connections; ++k) weights[k] = with_sign(theta[k], packed_rows[k]);
 }
 
 struct Range {
@@ -49,12 +60,6 @@ private:
     uintptr_t base_;
 };
 
-// sign * theta in every lane.
-WB_INLINE Floats8 splat_weight(const SparsePart& part, int64_t k) {
-    const Ints8 sign = (Ints8{} + part.packed_rows[k]) & INT32_MIN;
-    return (Floats8)((Ints8)splat<float, 32>(part.theta[k]) ^ sign);
-}
-
 // y += w x for a range of connections of a thin layer. The part is a copy, because stores into a panel could otherwise
 // change the original.
 template <int V>
@@ -62,12 +67,11 @@ static void forward_thin(const SparsePart part, Range range, const float* x, flo
     const PanelAt<V> inputs(x, part.first_column), outputs(y, 0);
     // Of an even number of vectors, as wide ones as there are: each is a load, a product and a store.
     constexpr int kBytes = V % 2 == 0 && kVectorBytes == 64 ? 64 : 32, kParts = V * 32 / kBytes, kFloats = kBytes / 4;
-    typedef Vec<int32_t, kBytes> Ints;
+#pragma GCC unroll 4
     for (int64_t k = range.begin; k < range.end; ++k) {
         const float* from = inputs[static_cast<uint32_t>(part.columns[k])];
         float* to = outputs.row(part.packed_rows[k]);
-        const Ints sign = splat<int32_t, kBytes>(part.packed_rows[k]) & INT32_MIN;
-        const Vec<float, kBytes> weight = (Vec<float, kBytes>)((Ints)splat<float, kBytes>(part.theta[k]) ^ sign);
+        const Vec<float, kBytes> weight = splat<float, kBytes>(part.weights[k]);
         Vec<float, kBytes> sum[kParts];
         for (int v = 0; v < kParts; ++v)
             sum[v] = load<float, kBytes>(to + kFloats * v) + weight * load<float, kBytes>(from + kFloats * v);
@@ -75,33 +79,41 @@ static void forward_thin(const SparsePart part, Range range, const float* x, flo
     }
 }
 
-// gradient_k += sign_k x dy for a range of connections of a thin layer; with Dx also dx = sum of w dy of each column that
-// has connections, and then the range is the whole layer.
+// What a backward pass writes for a column's samples: nothing, the gradient, or that gradient where a ReLU, which gave
+// the samples, let it pass.
+enum class Slopes { none, plain, relu };
+
+// gradient_k += sign_k x dy for a range of connections of a thin layer; with slopes also dx = sum of w dy of each
+// column that has connections, and then the range is the whole layer.
 //
 // The sums of a column stay in registers: `same` empties them where a column begins, and what is stored for a
 // connection is final if it is the column's last.
-template <int V, bool Dx>
+template <int V, Slopes slopes>
 static void backward_thin(const SparsePart part, Range range, const float* x, const float* dy, float* dx) {
-    const PanelAt<V> inputs(x, part.first_column), slopes(dy, 0), input_slopes(dx, part.first_column);
+    const PanelAt<V> inputs(x, part.first_column), slopes_of_outputs(dy, 0), slopes_of_inputs(dx, part.first_column);
     Floats8 total[V] = {};
     int32_t column_before = -1;
     const auto one = [&](int64_t k) __attribute__((always_inline)) {
         const int32_t column = part.columns[k];
-        const float *from = inputs[static_cast<uint32_t>(column)];
-        const float *d = slopes.row(part.packed_rows[k]);
-        Floats8 sum{}, slope[V];
+        const float *from = inputs[static_cast<uint32_t>(column)], *d = slopes_of_outputs.row(part.packed_rows[k]);
+        Floats8 sum{}, slope[V], samples[V];
         for (int v = 0; v < V; ++v) {
             slope[v] = load<float, 32>(d + 8 * v);
             keep(slope[v]);
-            sum += slope[v] * load<float, 32>(from + 8 * v);
+            samples[v] = load<float, 32>(from + 8 * v);
+            if constexpr (slopes == Slopes::relu) keep(samples[v]);
+            sum += slope[v] * samples[v];
         }
-        if constexpr (Dx) {
-            float* to = input_slopes[static_cast<uint32_t>(column)];
+        if constexpr (slopes != Slopes::none) {
+            float* to = slopes_of_inputs[static_cast<uint32_t>(column)];
             const Ints8 same = Ints8{} - static_cast<int32_t>(column == column_before);
-            const Floats8 weight = splat_weight(part, k);
+            const Floats8 weight = splat<float, 32>(part.weights[k]);
             for (int v = 0; v < V; ++v) {
                 total[v] = (Floats8)((Ints8)total[v] & same) + weight * slope[v];
-                store<float, 32>(to + 8 * v, total[v]);
+                if constexpr (slopes == Slopes::relu)
+                    store<float, 32>(to + 8 * v, samples[v] > 0.0f ? total[v] : Floats8{});
+                else
+                    store<float, 32>(to + 8 * v, total[v]);
             }
             column_before = column;
         }
@@ -171,19 +183,22 @@ static void forward_sparse(const SparsePart& part, const std::vector<Range>& ran
     for (const Range& range : ranges) forward_thin<V>(part, range, x, y);
 }
 
+// dx, unless it is null, becomes the gradient of what the function `activation` took to give x.
 template <int V>
-static void backward_sparse(const SparsePart& part, const std::vector<Range>& ranges, const float* x, const float* dy,
-                            float* dx) {
+static void backward_sparse(const SparsePart& part, const std::vector<Range>& ranges, int32_t activation,
+                            const float* x, const float* dy, float* dx) {
     if (part.columns == nullptr) {
         if (dx) backward_thick<V, true>(part, x, dy, dx);
         else backward_thick<V, false>(part, x, dy, dx);
+        if (dx) activate_backward(activation, x, dx, part.n_in * V * 8);
         return;
     }
     if (dx) std::memset(dx, 0, static_cast<size_t>(part.n_in * V * 8) * sizeof(float));
-    for (const Range& range : ranges) {
-        if (dx) backward_thin<V, true>(part, range, x, dy, dx);
-        else backward_thin<V, false>(part, range, x, dy, dx);
-    }
+    const auto backward = dx == nullptr            ? backward_thin<V, Slopes::none>
+                          : activation == WB_RELU ? backward_thin<V, Slopes::relu>
+                                                  : backward_thin<V, Slopes::plain>;
+    for (const Range& range : ranges) backward(part, range, x, dy, dx);
+    if (dx && activation != WB_RELU) activate_backward(activation, x, dx, part.n_in * V * 8);
 }
 
 }  // namespace wb::WB_ISA

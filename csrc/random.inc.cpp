@@ -7,7 +7,7 @@
 //                         number 32g + 8o + lane is output o of that lane
 #pragma once
 
-#include "simd.h"
+#include "running_sums.inc.cpp"
 
 namespace wb::WB_ISA {
 
@@ -30,6 +30,21 @@ WB_INLINE Wide multiply_low_halves(Wide a, uint32_t factor) {
 #endif
 }
 
+// The keys of all rounds, as vectors in memory: an instruction takes one from there for nothing.
+struct PhiloxKeys {
+    Wide key[10][2];
+
+    explicit PhiloxKeys(uint64_t seed) {
+        uint32_t key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
+        for (int round = 0; round < 10; ++round) {
+            key[round][0] = splat<uint64_t, 32>(key0);
+            key[round][1] = splat<uint64_t, 32>(key1);
+            key0 += 0x9E3779B9u;
+            key1 += 0xBB67AE85u;
+        }
+    }
+};
+
 // Philox states of some groups of eight. Of each group one vector holds the even lanes and one the odd ones, so that
 // no shuffle is ever needed.
 template <int Groups>
@@ -37,20 +52,17 @@ struct Philox {
     static constexpr int kHalves = 2 * Groups;
     Wide word[4][kHalves];
 
-    WB_INLINE void rounds(uint64_t seed) {
-        uint32_t key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
+    WB_INLINE void rounds(const PhiloxKeys& keys) {
 #pragma GCC unroll 10
         for (int round = 0; round < 10; ++round) {
             for (int half = 0; half < kHalves; ++half) {
                 const Wide product0 = multiply_low_halves(word[0][half], 0xD2511F53u);
                 const Wide product1 = multiply_low_halves(word[2][half], 0xCD9E8D57u);
-                word[0][half] = (product1 >> 32) ^ (word[1][half] ^ splat<uint64_t, 32>(key0));
+                word[0][half] = (product1 >> 32) ^ (word[1][half] ^ keys.key[round][0]);
                 word[1][half] = product1;
-                word[2][half] = (product0 >> 32) ^ (word[3][half] ^ splat<uint64_t, 32>(key1));
+                word[2][half] = (product0 >> 32) ^ (word[3][half] ^ keys.key[round][1]);
                 word[3][half] = product0;
             }
-            key0 += 0x9E3779B9u;
-            key1 += 0xBB67AE85u;
         }
     }
     // Output o of the eight lanes of a group, in order.
@@ -61,7 +73,7 @@ struct Philox {
 
 // Groups group .. group + Groups - 1 of a stream; group g is blocks 8g .. 8g + 7.
 template <int Groups>
-WB_INLINE Philox<Groups> philox_groups(uint64_t seed, uint32_t stream, uint64_t step, uint64_t group) {
+WB_INLINE Philox<Groups> philox_groups(const PhiloxKeys& keys, uint32_t stream, uint64_t step, uint64_t group) {
     Philox<Groups> state;
     const Wide even = {0, 2, 4, 6};
     for (int half = 0; half < state.kHalves; ++half) {
@@ -70,7 +82,7 @@ WB_INLINE Philox<Groups> philox_groups(uint64_t seed, uint32_t stream, uint64_t 
         state.word[2][half] = splat<uint64_t, 32>(step >> 32);
         state.word[3][half] = splat<uint64_t, 32>(stream);
     }
-    state.rounds(seed);
+    state.rounds(keys);
     return state;
 }
 
@@ -83,8 +95,8 @@ WB_INLINE void interleave(Wide a, Wide b, Wide& even, Wide& odd) {
 
 // The words of some groups in the order of the stream: 32 of each.
 template <int Groups>
-static void group_words(uint64_t seed, uint32_t stream, uint64_t step, uint64_t group, uint32_t* out) {
-    const auto state = philox_groups<Groups>(seed, stream, step, group);
+static void group_words(const PhiloxKeys& keys, uint32_t stream, uint64_t step, uint64_t group, uint32_t* out) {
+    const auto state = philox_groups<Groups>(keys, stream, step, group);
     for (int half = 0; half < state.kHalves; ++half) {
         // Lane i of this half is block 2i + half % 2, of which 64 bits are in each of these.
         const Wide first = (state.word[0][half] & 0xffffffffu) | (state.word[1][half] << 32);
@@ -102,11 +114,12 @@ static void group_words(uint64_t seed, uint32_t stream, uint64_t step, uint64_t 
 }
 
 static void entry_words(uint64_t seed, uint32_t stream, uint64_t step, int64_t n, uint32_t* out) {
+    const PhiloxKeys keys(seed);
     int64_t done = 0;
-    for (; done + 32 <= n; done += 32) group_words<1>(seed, stream, step, static_cast<uint64_t>(done) / 32, out + done);
+    for (; done + 32 <= n; done += 32) group_words<1>(keys, stream, step, static_cast<uint64_t>(done) / 32, out + done);
     if (done < n) {
         uint32_t last[32];
-        group_words<1>(seed, stream, step, static_cast<uint64_t>(done) / 32, last);
+        group_words<1>(keys, stream, step, static_cast<uint64_t>(done) / 32, last);
         std::memcpy(out + done, last, static_cast<size_t>(n - done) * sizeof(uint32_t));
     }
 }
@@ -114,7 +127,7 @@ static void entry_words(uint64_t seed, uint32_t stream, uint64_t step, int64_t n
 // Reads a stream in order, two groups at a time.
 class WordReader {
 public:
-    WordReader(uint64_t seed, uint32_t stream, uint64_t step) : seed_(seed), step_(step), stream_(stream) {}
+    WordReader(uint64_t seed, uint32_t stream, uint64_t step) : keys_(seed), step_(step), stream_(stream) {}
 
     uint32_t next() {
         if (at_ == kWords) refill();
@@ -151,12 +164,13 @@ public:
 private:
     static constexpr int kWords = 64;
     void refill() {
-        group_words<2>(seed_, stream_, step_, group_, buffer_);
+        group_words<2>(keys_, stream_, step_, group_, buffer_);
         group_ += 2;
         at_ = 0;
     }
 
-    uint64_t seed_, step_, group_ = 0;
+    const PhiloxKeys keys_;
+    uint64_t step_, group_ = 0;
     uint32_t stream_;
     int at_ = kWords;
     alignas(64) uint32_t buffer_[kWords];
@@ -236,14 +250,15 @@ WB_INLINE void random_direction(Words8 w, Words8& cosine, Words8& sine) {
 // a group, then both directions.
 static void normal_groups(uint64_t seed, uint32_t stream, uint64_t step, uint64_t first_group, int64_t groups,
                           float* out) {
+    const PhiloxKeys keys(seed);
     int64_t done = 0;
     constexpr int kAtOnce = kVectorBytes >= 32 ? 2 : 1;  // registers for more are only there with wide vectors
     for (; done + kAtOnce <= groups; done += kAtOnce) {
-        const auto state = philox_groups<kAtOnce>(seed, stream, step, first_group + static_cast<uint64_t>(done));
+        const auto state = philox_groups<kAtOnce>(keys, stream, step, first_group + static_cast<uint64_t>(done));
         for (int i = 0; i < 4 * kAtOnce; ++i) store<uint32_t, 32>(out + 32 * done + 8 * i, state.output(i / 4, i % 4));
     }
     if (done < groups) {
-        const Philox<1> state = philox_groups<1>(seed, stream, step, first_group + static_cast<uint64_t>(done));
+        const Philox<1> state = philox_groups<1>(keys, stream, step, first_group + static_cast<uint64_t>(done));
         for (int o = 0; o < 4; ++o) store<uint32_t, 32>(out + 32 * done + 8 * o, state.output(0, o));
     }
     for (int64_t g = 0; g < groups; ++g) {
@@ -282,6 +297,7 @@ constexpr int kSignsAtOnce = kVectorBytes >= 32 ? 16 : 8;
 
 // out[i] = 2^31 where the sign of positions[i] is -1, else 0. Both have room for n rounded up to kSignsAtOnce.
 static void negative_signs(uint64_t seed, uint32_t stream, const int64_t* positions, int64_t n, int64_t* out) {
+    const PhiloxKeys keys(seed);
     for (int64_t done = 0; done < n; done += kSignsAtOnce) {
         Philox<kSignsAtOnce / 8> state;
         for (int half = 0; half < state.kHalves; ++half) {
@@ -291,7 +307,7 @@ static void negative_signs(uint64_t seed, uint32_t stream, const int64_t* positi
             state.word[2][half] = Wide{};
             state.word[3][half] = splat<uint64_t, 32>(stream);
         }
-        state.rounds(seed);
+        state.rounds(keys);
         for (int half = 0; half < state.kHalves; ++half)
             store<uint64_t, 32>(out + done + 4 * half, (state.word[0][half] & 1) << 31);
     }
@@ -316,13 +332,13 @@ static void sort_into_buckets(int64_t* values, int64_t count, int64_t first, int
         int bits = 0;
         while (bits < 62 && (n - 1) >> bits >= 4 * count) ++bits;
         const int64_t buckets = ((n - 1) >> bits) + 1;
-        scratch.resize(static_cast<size_t>(buckets / 2 + 2 + count));
+        const size_t room = static_cast<size_t>(buckets / 2 + 2 + count);
+        if (scratch.size() < room) scratch.resize(room);  // one that shrinks and grows again fills itself with zeros
         int64_t* sorted = scratch.data();
         int32_t* start = reinterpret_cast<int32_t*>(sorted + count);
         std::memset(start, 0, static_cast<size_t>(buckets + 1) * sizeof(int32_t));
         for (int64_t i = 0; i < count; ++i) ++start[((values[i] - first) >> bits) + 1];
-        int32_t sum = 0;
-        for (int64_t b = 1; b <= buckets; ++b) start[b] = sum += start[b];
+        sum_up(start + 1, buckets);
         for (int64_t i = 0; i < count; ++i) sorted[start[(values[i] - first) >> bits]++] = values[i];
         std::memcpy(values, sorted, static_cast<size_t>(count) * sizeof(int64_t));
     }

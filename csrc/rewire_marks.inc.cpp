@@ -62,6 +62,13 @@ WB_INLINE Ints8 with_room(Ints8 values, unsigned marks, int32_t fill) {
 constexpr int kMovedLanes = 0;  // one by one
 #endif
 
+// Arrays that are moved in one pass, which looks at the marks once for all of them, and what newborns hold there.
+template <class Element, int N>
+struct Together {
+    Element* data[N];
+    Element fill[N];
+};
+
 // An array of floats is moved as one of integers, which a plain assignment may not do.
 template <class Element>
 WB_INLINE void copy_element(Element* to, const Element* from) {
@@ -72,36 +79,45 @@ WB_INLINE void copy_element(Element* to, const Element* from) {
 
 #if defined(__AVX2__)
 // Some vectors of a word's connections: what is written too much is written over next, and was read before.
-WB_INLINE int64_t leave_out_vectors(int32_t* values, int64_t k, int64_t to, uint64_t word, int64_t vectors) {
+template <int N>
+WB_INLINE int64_t leave_out_vectors(const Together<int32_t, N>& arrays, int64_t k, int64_t to, uint64_t word,
+                                    int64_t vectors) {
     constexpr int kBytes = 4 * kMovedLanes;
     for (int64_t i = 0; i < vectors; ++i, word >>= kMovedLanes) {
         const unsigned marks = word & ((1u << kMovedLanes) - 1);
-        store<int32_t, kBytes>(values + to, without_marked(load<int32_t, kBytes>(values + k + kMovedLanes * i), marks));
+        for (int32_t* values : arrays.data)
+            store<int32_t, kBytes>(values + to,
+                                   without_marked(load<int32_t, kBytes>(values + k + kMovedLanes * i), marks));
         to += kMovedLanes - __builtin_popcount(marks);
     }
     return to;
 }
 
-WB_INLINE int64_t open_vectors(int32_t* values, int64_t k, int64_t from, uint64_t word, int64_t vectors, int32_t fill) {
+template <int N>
+WB_INLINE int64_t open_vectors(const Together<int32_t, N>& arrays, int64_t k, int64_t from, uint64_t word,
+                               int64_t vectors) {
     constexpr int kBytes = 4 * kMovedLanes;
     for (int64_t i = vectors; i-- > 0;) {
         const unsigned marks = static_cast<unsigned>(word >> (kMovedLanes * i)) & ((1u << kMovedLanes) - 1);
         from -= kMovedLanes - __builtin_popcount(marks);
-        store<int32_t, kBytes>(values + k + kMovedLanes * i, with_room(load<int32_t, kBytes>(values + from), marks, fill));
+        for (int n = 0; n < N; ++n)
+            store<int32_t, kBytes>(arrays.data[n] + k + kMovedLanes * i,
+                                   with_room(load<int32_t, kBytes>(arrays.data[n] + from), marks, arrays.fill[n]));
     }
     return from;
 }
 #endif
 
 // Moves what is not marked to the left. Nothing is ever written to the right of what is read next.
-template <class Element>
-static void leave_out_marked(Element* values, int64_t count, const uint64_t* marks) {
+template <class Element, int N>
+static void leave_out_marked(const Together<Element, N> arrays, int64_t count, const uint64_t* marks) {
     int64_t to = 0;
     for (int64_t k = 0; k < count; k += 64) {
         uint64_t word = marks[k / 64];
         const int64_t here = std::min<int64_t>(64, count - k);
         if (word == 0) {
-            if (to < k) std::memmove(values + to, values + k, static_cast<size_t>(here) * sizeof(Element));
+            for (Element* values : arrays.data)
+                if (to < k) std::memmove(values + to, values + k, static_cast<size_t>(here) * sizeof(Element));
             to += here;
             continue;
         }
@@ -109,38 +125,39 @@ static void leave_out_marked(Element* values, int64_t count, const uint64_t* mar
 #if defined(__AVX2__)
         if constexpr (sizeof(Element) == 4) {
             if (here == 64) {
-                to = leave_out_vectors(values, k, to, word, 64 / kMovedLanes);
+                to = leave_out_vectors(arrays, k, to, word, 64 / kMovedLanes);
                 continue;
             }
             i = here / kMovedLanes * kMovedLanes;
-            to = leave_out_vectors(values, k, to, word, here / kMovedLanes);
+            to = leave_out_vectors(arrays, k, to, word, here / kMovedLanes);
         }
 #endif
         // Each is written, and stays if it is not marked: no branch has to guess.
         for (; i < here; ++i) {
-            copy_element(values + to, values + k + i);
+            for (Element* values : arrays.data) copy_element(values + to, values + k + i);
             to += ~word >> i & 1;
         }
     }
 }
 
 // The reverse: the first `survivors` values move to the right, to where no mark is; marked ones become `fill`.
-template <class Element>
-static void open_marked(Element* values, int64_t count, int64_t survivors, const uint64_t* marks, Element fill) {
+template <class Element, int N>
+static void open_marked(const Together<Element, N> arrays, int64_t count, int64_t survivors, const uint64_t* marks) {
     int64_t from = survivors;
     for (int64_t k = (count - 1) / 64 * 64; k >= 0; k -= 64) {
         const uint64_t word = marks[k / 64];
         const int64_t here = std::min<int64_t>(64, count - k);
         if (word == 0) {
             from -= here;
-            if (from < k) std::memmove(values + k, values + from, static_cast<size_t>(here) * sizeof(Element));
+            for (Element* values : arrays.data)
+                if (from < k) std::memmove(values + k, values + from, static_cast<size_t>(here) * sizeof(Element));
             continue;
         }
         int64_t vectors = 0;
 #if defined(__AVX2__)
         if constexpr (sizeof(Element) == 4) {
             if (here == 64) {
-                from = open_vectors(values, k, from, word, 64 / kMovedLanes, fill);
+                from = open_vectors(arrays, k, from, word, 64 / kMovedLanes);
                 continue;
             }
             vectors = here / kMovedLanes;
@@ -149,10 +166,11 @@ static void open_marked(Element* values, int64_t count, int64_t survivors, const
         for (int64_t i = here; i-- > vectors * kMovedLanes;) {
             const bool marked = word >> i & 1;
             from -= !marked;
-            copy_element(values + k + i, marked ? &fill : values + from);
+            for (int n = 0; n < N; ++n)
+                copy_element(arrays.data[n] + k + i, marked ? &arrays.fill[n] : arrays.data[n] + from);
         }
 #if defined(__AVX2__)
-        if constexpr (sizeof(Element) == 4) from = open_vectors(values, k, from, word, vectors, fill);
+        if constexpr (sizeof(Element) == 4) from = open_vectors(arrays, k, from, word, vectors);
 #endif
     }
 }
@@ -168,33 +186,55 @@ static void with_element(int64_t bytes, Function&& function) {
     }
 }
 
-// Calls function(moved) for every array of the wiring, several at a time.
+// Calls function(together) for all arrays of the wiring: three of four bytes at a time, or each by itself if there are
+// threads to share them.
 template <class Function>
-static void for_each_array(const RewireTask& task, int threads, Function&& function) {
-    parallel_for(threads, task.n_carried + 2, [&](int64_t i) {
-        if (i == 0) function(wb_carried{task.packed_rows, 4, 0});
-        else if (i > 1) function(task.carried[i - 2]);
-        else if (task.columns) function(wb_carried{task.columns, 4, 0});
+static void for_each_array(const RewireTask& task, int threads, RewireScratch& scratch, Function&& function) {
+    std::vector<wb_carried>& arrays = scratch.arrays;
+    arrays.assign(1, wb_carried{task.packed_rows, 4, 0});
+    if (task.columns) arrays.push_back(wb_carried{task.columns, 4, 0});
+    for (int64_t i = 0; i < task.n_carried; ++i)
+        if (task.carried[i].size == 4) arrays.push_back(task.carried[i]);
+    const int64_t narrow = static_cast<int64_t>(arrays.size());
+    for (int64_t i = 0; i < task.n_carried; ++i)
+        if (task.carried[i].size != 4) arrays.push_back(task.carried[i]);
+    const auto call = [&](auto element, auto count, int64_t first) {
+        using Element = decltype(element);
+        Together<Element, decltype(count)::value> together;
+        for (int64_t n = 0; n < count; ++n) {
+            const wb_carried& moved = arrays.data()[first + n];
+            together.data[n] = static_cast<Element*>(moved.data);
+            together.fill[n] = static_cast<Element>(moved.fill);
+        }
+        function(together);
+    };
+    using One = std::integral_constant<int, 1>;
+    using Two = std::integral_constant<int, 2>;
+    using Three = std::integral_constant<int, 3>;
+    const int64_t most = threads > 1 ? 1 : 3, groups = (narrow + most - 1) / most;
+    parallel_for(threads, groups + static_cast<int64_t>(arrays.size()) - narrow, [&](int64_t i) {
+        if (i >= groups) {
+            const int64_t at = narrow + i - groups;
+            return with_element(arrays.data()[at].size, [&](auto element) { call(element, One{}, at); });
+        }
+        switch (std::min(most, narrow - most * i)) {
+            case 1: return call(int32_t{}, One{}, most * i);
+            case 2: return call(int32_t{}, Two{}, most * i);
+            default: return call(int32_t{}, Three{}, most * i);
+        }
     });
 }
 
 // All arrays without the marked.
-static void leave_out_of_all(const RewireTask& task, int threads, const RewireScratch& scratch) {
-    for_each_array(task, threads, [&](const wb_carried& moved) {
-        with_element(moved.size, [&](auto element) {
-            leave_out_marked(static_cast<decltype(element)*>(moved.data), task.budget, scratch.marks.data());
-        });
-    });
+static void leave_out_of_all(const RewireTask& task, int threads, RewireScratch& scratch) {
+    for_each_array(task, threads, scratch,
+                   [&](const auto& arrays) { leave_out_marked(arrays, task.budget, scratch.marks.data()); });
 }
 
 // All arrays with room for newborns where the marks are, and what those hold there.
-static void open_all(const RewireTask& task, int64_t n_born, int threads, const RewireScratch& scratch) {
-    for_each_array(task, threads, [&](const wb_carried& moved) {
-        with_element(moved.size, [&](auto element) {
-            using Element = decltype(element);
-            open_marked(static_cast<Element*>(moved.data), task.budget, task.budget - n_born, scratch.marks.data(),
-                        static_cast<Element>(moved.fill));
-        });
+static void open_all(const RewireTask& task, int64_t n_born, int threads, RewireScratch& scratch) {
+    for_each_array(task, threads, scratch, [&](const auto& arrays) {
+        open_marked(arrays, task.budget, task.budget - n_born, scratch.marks.data());
     });
 }
 

@@ -31,6 +31,7 @@ struct RewireScratch {
     std::vector<int32_t> columns, change, rows, newborn_columns;
     std::vector<uint64_t> marks, bounds;
     std::vector<double> edges;
+    std::vector<wb_carried> arrays;
 
     // To be called after a rewiring: memory that one step needed may be what others lack.
     void give_back_large() {
@@ -38,6 +39,13 @@ struct RewireScratch {
                            rows, newborn_columns, marks);
     }
 };
+
+// Makes room without a pass over it: a vector that shrinks and grows again fills itself with zeros.
+template <class Element>
+static Element* room_for(std::vector<Element>& vector, int64_t count) {
+    if (static_cast<int64_t>(vector.size()) < count) vector.resize(static_cast<size_t>(count));
+    return vector.data();
+}
 
 struct RewireTask {
     int64_t budget, layers;

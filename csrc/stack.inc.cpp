@@ -28,7 +28,8 @@ public:
         int64_t outputs = 0, columns = 0;
         for (int64_t i = 0; i < n_layers; ++i) {
             outputs += layers[i].n_out;
-            if (is_thin(connections(layers[i]), layers[i].n_in, layers[i].n_out)) columns += connections(layers[i]) + 8;
+            if (is_thin(connections(layers[i]), layers[i].n_in, layers[i].n_out))
+                columns += 2 * connections(layers[i]) + 8;
         }
         panel_size_ = outputs * lanes_;
         punch_ticket(kept + panel_size_ * ((batch + kMostSamples - 1) / kMostSamples), backward);
@@ -42,16 +43,18 @@ public:
         for (int64_t i = 0; i < n_layers; ++i) {
             const wb_stack_layer& spec = layers[i];
             const int64_t first = spec.colptr[0], count = connections(spec);
-            int32_t* own_columns = nullptr;
             PanelLayer layer{spec.n_in, spec.n_out, spec.activation, nullptr, spec.bias, {}, nullptr, nullptr, kept,
                              take(space, spec.n_out * lanes_)};
             kept += spec.n_out * lanes_;
+            layer.part = SparsePart{spec.n_in, spec.n_out, count, spec.colptr, spec.packed_rows + first,
+                                    spec.theta + first, nullptr, 0, nullptr, nullptr};
             if (is_thin(count, spec.n_in, spec.n_out)) {
-                own_columns = reinterpret_cast<int32_t*>(take(space, count + 8));
+                int32_t* own_columns = reinterpret_cast<int32_t*>(take(space, count + 8));
                 if (!known_) write_columns(spec.colptr, spec.n_in, own_columns);
+                layer.part.columns = own_columns;
+                layer.part.weights = take(space, count);
+                prepare_weights(layer.part);
             }
-            layer.part = SparsePart{spec.n_in, spec.n_out, count, spec.colptr, spec.packed_rows + first, spec.theta + first,
-                                    own_columns, 0, nullptr};
             scratch_.layers.push_back(layer);
         }
     }
@@ -82,10 +85,14 @@ public:
             std::vector<PanelLayer>& layers = scratch_.layers;
             gather<V>(first, count);
             pack<float, V * 32>(dy + first * dy_stride, dy_stride, count, layers.back().n_out, layers.back().delta);
+            activate_backward(layers.back().activation, layers.back().output, layers.back().delta,
+                              layers.back().n_out * V * 8);
             for (size_t i = layers.size(); i-- > 1;)
-                backward_layer<V>(layers[i], ranges(layers[i], false), layers[i - 1].output, layers[i - 1].delta);
+                backward_layer<V>(layers[i], ranges(layers[i], false), layers[i - 1].activation, layers[i - 1].output,
+                                  layers[i - 1].delta);
             // Inputs that are zero have no gradient to give, but one to receive.
-            backward_layer<V>(layers[0], ranges(layers[0], dx == nullptr), scratch_.input.panel, dx ? dx_ : nullptr);
+            backward_layer<V>(layers[0], ranges(layers[0], dx == nullptr), WB_IDENTITY, scratch_.input.panel,
+                              dx ? dx_ : nullptr);
             if (dx) unpack<float, V * 32>(dx_, count, layers[0].n_in, dx + first * dx_stride, dx_stride);
         });
     }

@@ -205,7 +205,13 @@ struct Dead {
 // k + the numbers of the bits that are set, in order; eight numbers are written, whatever the bits. Returns what follows
 // the last that counts: no branch has to guess how many there are.
 WB_INLINE int64_t* list_bits(unsigned bits, int64_t k, int64_t* to) {
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
+    typedef Vec<long long, 64> Wides;
+    const Wides numbers = (Wides)(splat<int64_t, 64>(k) + Vec<int64_t, 64>{0, 1, 2, 3, 4, 5, 6, 7});
+    const Wides chosen = __builtin_ia32_compressdi512_mask(numbers, Wides{}, static_cast<unsigned char>(bits));
+    store<int64_t, 64>(to, (Vec<int64_t, 64>)chosen);
+    return to + __builtin_popcount(bits);
+#elif defined(__AVX2__)
     const Vec<int64_t, 32> base = splat<int64_t, 32>(k);
     Vec<int32_t, 16> halves[2];
     const Ints8 numbers = bytes_as_ints(kLanes.set[bits]);

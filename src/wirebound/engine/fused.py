@@ -82,8 +82,10 @@ class FusedEngine:
         The kernels choose how they sum at the start of each call, by what the wiring looks like then. So stretches end
         at places that follow from the settings alone, and ``pause`` has no say.
         """
-        if len(order) and not 0 <= int(order.min()) <= int(order.max()) < len(self.x):
-            raise ValueError("order must hold numbers of examples")
+        if len(order):
+            least, most = map(int, order.aminmax())
+            if not 0 <= least <= most < len(self.x):
+                raise ValueError("order must hold numbers of examples")
         work = batch_size * sum(p.numel() for linear, _ in self.stack for p in linear.parameters())
         stretch = max(1, min(_LONGEST_STEPS, int(_LONGEST_WORK // max(1, work))))
         while start < len(lrs):

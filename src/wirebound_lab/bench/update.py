@@ -31,15 +31,14 @@ LAYERS = ((1024, 100_000), (10_000, 100_000), (10_000, 1_000_000), (4096, 1_000_
 
 
 class AdamNumbers:
-    """K parameters with gradient, Adam state and ages."""
+    """K parameters with gradient and Adam state, as DeepR keeps it by default: without ages."""
 
     def __init__(self, count: int, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.theta = 0.5 + torch.rand(count, generator=generator)
         self.theta[::DEAD_SHARE] = -0.5
         self.grad = torch.randn(count, generator=generator)
-        born = torch.zeros(count, dtype=torch.int32)
-        self.state = State(exp_avg=torch.zeros(count), exp_avg_sq=torch.zeros(count), born=born)
+        self.state = State(exp_avg=torch.zeros(count), exp_avg_sq=torch.zeros(count))
         self.steps = 0
 
     def update(self, shrink: float = _SHRINK, noise: float = _NOISE, *, sign_bound: bool = True) -> Tensor:
@@ -140,19 +139,18 @@ def measure(settings: Settings) -> Section:
 
 
 class Rewired:
-    """A wiring with Adam's arrays, in which other connections die in every call."""
+    """A wiring with what DeepR carries along for Adam by default, in which other connections die in every call."""
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring, count = copy.deepcopy(wiring), wiring.budget
         self.moments = [torch.zeros(count), torch.zeros(count)]
-        self.born = torch.zeros(count, dtype=torch.int32)
         n_dead, cpu = max(1, count // DEAD_SHARE), torch.device("cpu")
         self.dead = [philox.sample_sorted(count, n_dead, 0, int(Stream.OTHER), i, cpu) for i in range(16)]
         self._next = cycle(self.dead)
         self.steps = 0
 
     def arrays(self) -> list[Tensor]:
-        return [self.wiring.theta.detach(), *self.moments, self.born]
+        return [self.wiring.theta.detach(), *self.moments]
 
     def bare(self) -> Call:
         """The kernel alone, on arguments that were made before."""
@@ -178,8 +176,7 @@ class Rewired:
 
     def rewire(self) -> None:
         self.steps += 1
-        carried = [*((moment, 0.0) for moment in self.moments), (self.born, float(self.steps))]
-        self.wiring.rewire_(next(self._next), carried, self.steps, None)
+        self.wiring.rewire_(next(self._next), [(moment, 0.0) for moment in self.moments], self.steps, None)
 
 
 def check_rewire(wiring: Wiring) -> None:
@@ -224,7 +221,8 @@ def measure_rewiring(settings: Settings) -> Section:
     judged = [(subject.format(m.workload), MOST, m.numbers[SHARE_OF_PASS], "%", True) for m in found]
     goals = [goal for one in judged for goal in settings.goal(*one)]
     notes = [
-        f"1 in {DEAD_SHARE:,} connections dies and is reborn elsewhere; θ, two moments and the age move along. "
+        f"1 in {DEAD_SHARE:,} connections dies and is reborn elsewhere; θ and two moments move along, as "
+        "by default. "
         "Rewiring and forward + backward are bare kernels, and the goal is judged on these; through Python is rewiring "
         "as DeepR calls it. The pass of a layer that fits the cache is cheap, so its share is highest."
     ]
