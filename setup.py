@@ -42,9 +42,10 @@ def instruction_sets() -> dict[str, list[str]]:
     first copy of every inline function of the standard library, and that copy must run on every processor."""
     machine = platform.machine().lower()
     if machine in ("x86_64", "amd64"):
+        # The lowest set is for processors from before 2013: less optimised, it takes half as long to compile.
         # Compilers order instructions for a processor of this set better than for x86-64 at large.
         v3 = ["-march=x86-64-v3", "-mtune=haswell"]
-        return {"baseline": ["-march=x86-64"], "v3": v3, "v4": ["-march=x86-64-v4"]}
+        return {"baseline": ["-march=x86-64", "-O2"], "v3": v3, "v4": ["-march=x86-64-v4"]}
     if machine in ("aarch64", "arm64"):
         return {"neon": []}
     return {"baseline": []}
