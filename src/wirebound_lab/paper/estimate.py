@@ -26,8 +26,9 @@ def trial_of(config: RunConfig) -> RunConfig | None:
 
 def _kind(config: RunConfig) -> tuple[object, ...]:
     """Runs of one kind take equally long for a step; on MNIST all points of a method do."""
-    at = None if config.task == "perceptron" else (config.connectivity, getattr(config, "hidden", None))
-    return (config.task, config.method, at, config.batch_size, getattr(config, "images", None), getattr(config, "utterances", None))
+    point = () if config.task == "perceptron" else (config.connectivity, *getattr(config, "hidden", ()))
+    limits = (getattr(config, "images", None), getattr(config, "utterances", None))
+    return (config.task, config.method, config.batch_size, *point, *limits)
 
 
 def seconds_of(jobs: Sequence[Job]) -> float:

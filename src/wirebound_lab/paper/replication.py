@@ -13,6 +13,7 @@ from wirebound_lab.paper.reproduce import FORMAT, NAME, write_text
 from wirebound_lab.tables import markdown_table
 
 _VERDICTS = {True: "holds", False: "**does not hold**", None: "not decided"}
+_BEFORE = "not decided: run before the protocol"
 _COLUMNS = ("figure", "the paper's claim", "paper", "ours", "seeds", "verdict", "command")
 _WORDS = Path(__file__).with_name("replication.md")
 
@@ -34,12 +35,12 @@ def read_experiments(out: Path) -> list[dict[str, Any]]:
 def write_results(out: Path, figures: Mapping[str, Figure]) -> Path:
     """RESULTS.md over all experiments in ``out``, whenever they were run; figures that were not run are in it as such."""
     experiments = read_experiments(out)
-    findings = [f for experiment in experiments for f in experiment["findings"]]
-    counts = [sum(f.get("holds") is holds for f in findings) for holds in _VERDICTS]
+    found = [f.get("holds") if counts(experiment) else None for experiment in experiments for f in experiment["findings"]]
+    held, failed, undecided = (sum(holds is verdict for holds in found) for verdict in (True, False, None))
     scope, after = _WORDS.read_text(encoding="utf-8").split("<!-- table -->\n")
     head = (
         "# Deep rewiring, replicated\n\n"
-        f"Made by `wirebound reproduce`: {counts[0]} claims hold, {counts[1]} do not, {counts[2]} are not decided. Where the "
+        f"Made by `wirebound reproduce`: {held} claims hold, {failed} do not, {undecided} are not decided. Where the "
         "table gives a difference in points, ± is its 90 % interval over seeds; elsewhere ± is the standard deviation.\n\n"
     )
     parts = [head, scope, _compute(experiments), "\n\n## Claims\n\n", _table(experiments, figures), "\n", after, _notes(experiments)]
@@ -64,10 +65,16 @@ def _table(experiments: Sequence[Mapping[str, Any]], figures: Mapping[str, Figur
             continue
         experiment, how = by_name[name], f"`{by_name[name]['command']}`"
         for f in experiment["findings"]:
-            rows.append((name, f["claim"], f["paper"], f["ours"], str(f["seeds"]), verdict(f), how))
+            said = verdict(f) if counts(experiment) else _BEFORE
+            rows.append((name, f["claim"], f["paper"], f["ours"], str(f["seeds"]), said, how))
         if not experiment["findings"]:
             rows.append((name, experiment["claim"], "", "run, without a finding", "", _VERDICTS[None], how))
     return markdown_table(_COLUMNS, rows)
+
+
+def counts(experiment: Mapping[str, Any]) -> bool:
+    """Whether an experiment was drawn since there is a protocol; before, it did not say how many runs it has."""
+    return "counted" in experiment
 
 
 def verdict(finding: Mapping[str, Any]) -> str:

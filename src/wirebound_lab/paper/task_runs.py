@@ -143,6 +143,7 @@ CIFAR = LongRuns(
         "deep-r": (0.05, 0.2), "fixed": (0.05,), "dense": (1.0,), "soft-deep-r": (0.05, 0.2), "pruning": (0.05, 0.2),
         "l1-shrinkage": (3e-4, 1e-3),
     },
+    quick_points={"soft-deep-r": (0.05,), "pruning": (0.05,), "l1-shrinkage": (1e-3,)},
     common={
         Scale.QUICK: {**_SHORT, "epochs": 1, "lr": 0.02, "batch_size": 32, "images": 640, "test_images": 500},
         Scale.FITTED: {**_SHORT, "epochs": 60, "lr": 0.05, "evaluate_every": 3},

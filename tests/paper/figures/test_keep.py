@@ -2,13 +2,15 @@
 
 import json
 
+import pytest
 from figure_helpers import digits_job
 
 from wirebound_lab.cli import main
-from wirebound_lab.paper.estimate import say_how_long, seconds_of, trial_of
+from wirebound_lab.paper.estimate import _kind, say_how_long, seconds_of, trial_of
 from wirebound_lab.paper.figure import Scale
-from wirebound_lab.paper.job import find_finished, run_jobs
+from wirebound_lab.paper.job import TrainJob, find_finished, run_jobs
 from wirebound_lab.paper.keep import keep_runs, take_over
+from wirebound_lab.paper.reproduce import FIGURES
 from wirebound_lab.paper.task_runs import CIFAR, MNIST
 
 
@@ -53,6 +55,13 @@ def test_a_trial_is_a_few_steps_of_the_same_run():
     trial = trial_of(config)
     assert (trial.epochs, trial.images, trial.method, trial.connectivity) == (1, 8 * 128, "deep-r", 0.05)
     assert trial_of(MNIST.job(Scale.FITTED, "deep-r", 0.01, 0).config) is None
+
+
+@pytest.mark.parametrize("name", list(FIGURES))
+def test_every_run_of_every_figure_has_a_kind(name):
+    jobs = [job for job in FIGURES[name].jobs(Scale.FITTED, 2) if isinstance(job, TrainJob)]
+    assert len({_kind(job.config) for job in jobs}) <= len(jobs)
+    assert all(trial is None or trial.epochs == 1 for trial in map(trial_of, (job.config for job in jobs)))
 
 
 def test_estimates_grow_with_the_number_of_runs(loaded, stripes):

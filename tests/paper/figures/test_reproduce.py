@@ -99,6 +99,12 @@ def test_the_table_of_results(tmp_path):
     assert "| not decided | `wirebound reproduce figz --quick --seeds 1` |" in rows[3]
     assert "0 claims hold, 1 do not, 1 are not decided" in text
     assert "diverged: `made/bad`: the loss must be a finite number" in text
+    old = json.loads((out / "figx" / "experiment.json").read_text())
+    del old["counted"]
+    (out / "figx" / "experiment.json").write_text(json.dumps(old))
+    text = write_results(out, figures).read_text()
+    assert "| 0.70 | 2 | not decided: run before the protocol |" in text
+    assert "0 claims hold, 0 do not, 2 are not decided" in text
     (out / "figx" / "experiment.json").write_text("{}")
     with pytest.raises(ValueError, match=r"figx.experiment.json cannot be read: it must hold one experiment"):
         write_results(out, figures)
