@@ -99,6 +99,7 @@ def test_every_struct_of_the_header_is_compared():
     assert set(re.findall(r"typedef struct (\w+)", header)) == set(STRUCTS)
 
 
+@pytest.mark.slow
 def test_an_editor_can_open_every_file_by_itself():
     compiler = _compiler()
 
