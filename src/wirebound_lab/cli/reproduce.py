@@ -32,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="insist that there is something to go on with")
     parser.add_argument("--finished", action="store_true", help="begin no run: draw from those that are finished")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each (default: 1)")
-    parser.add_argument("--keep", type=Path, metavar="KEPT", help="keep settings, summaries and curves of finished runs in KEPT, and take over those that are there")
+    what = "keep settings, summaries and curves of finished runs in KEPT, and take over those that are there"
+    parser.add_argument("--keep", type=Path, metavar="KEPT", help=what)
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), help="folder to write (default: runs/reproduce)")
 
 

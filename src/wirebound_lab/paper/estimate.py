@@ -9,16 +9,18 @@ from wirebound_lab.paper.job import Job, Say, TrainJob
 from wirebound_lab.run import train
 from wirebound_lab.run.config import RunConfig, make_config
 
-_EXAMPLES = {"cifar": 50_000, "perceptron": 60_000, "phonemes": 2_400}  # of the data sets that figures use
+_EXAMPLES = {"cifar": 50_000, "perceptron": 60_000, "shuffled": 60_000, "phonemes": 2_400}  # of the data sets that figures use
 _STEPS = 8
 _BESIDE = 1.1  # evaluation and the rest, beside the steps
 
 
 def trial_of(config: RunConfig) -> RunConfig | None:
     """A few steps of such a run; None of a kind that takes seconds anyway."""
-    few: dict[str, Any] = {"cifar": {"images": _STEPS * config.batch_size, "test_images": 500, "evaluate_every": 1},
-                           "phonemes": {"utterances": _STEPS * config.batch_size, "test_utterances": 32},
-                           "perceptron": {}}.get(config.task, {})  # fmt: skip
+    some = _STEPS * config.batch_size
+    few: Mapping[str, Any] = {
+        "cifar": {"images": some, "test_images": 500, "evaluate_every": 1},
+        "phonemes": {"utterances": some, "test_utterances": 32},
+    }.get(config.task, {})  # of the others an epoch, which takes seconds
     if config.task not in _EXAMPLES or (config.task == "perceptron" and config.method in ("deep-r", "fixed")):
         return None
     return make_config(config.as_dict(), {"epochs": 1, "threads": 1, **few})

@@ -39,12 +39,16 @@ class Candidate:
     @property
     def name(self) -> str:
         words = [self.method, *([] if self.method == "dense" else [f"{self.at:g}"])]
-        return "-".join([*words, *(f"{key}-{value:g}" if isinstance(value, float) else f"{key}-{value}" for key, value in self.own.items())])
+        return "-".join([*words, *_in_words(self.own, "-")])
 
     def config(self, task: str, seed: int) -> RunConfig:
         base = TASKS[task].job(Scale.FITTED, self.method, self.at, seed).config.as_dict()
         held_out = {"validation": _HELD_OUT[task]} if task in _HELD_OUT else {}
         return make_config(base, held_out, dict(self.own))
+
+
+def _in_words(own: Mapping[str, Any], between: str) -> list[str]:
+    return [f"{key}{between}{value:g}" if isinstance(value, float) else f"{key}{between}{value}" for key, value in own.items()]
 
 
 TASKS: Mapping[str, TaskRuns] = {"mnist": MNIST, "cifar": CIFAR, "speech": SPEECH}
@@ -115,10 +119,12 @@ def markdown(task: str, lines: Sequence[Mapping[str, Any]]) -> str:
         mean = plus_minus(sum(figures) / len(figures), deviation(figures), 2, "%") if figures else "diverged"
         replaced = ", ".join(f"{100 * share:.3g}" for share in line.get("replaced_a_step", []))
         left = line.get("left_of_first")
-        own = ", ".join(f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in line["own"].items())
+        own = ", ".join(_in_words(line["own"], " "))
         at = "" if line["method"] == "dense" else f"{100 * line['at']:g} %"
-        rows.append([line["method"], at, own, mean, replaced, "" if left is None else f"{100 * left:.3g} %", f"{line.get('hours', 0):.2f}"])
-    columns = ("method", "connectivity", "settings", "held-out accuracy", "replaced a step, % of each layer", "left of the first wiring", "hours")
+        kept = "" if left is None else f"{100 * left:.3g} %"
+        rows.append([line["method"], at, own, mean, replaced, kept, f"{line.get('hours', 0):.2f}"])
+    columns = ("method", "connectivity", "settings", "held-out accuracy", "replaced a step, % of each layer",
+               "left of the first wiring", "hours")  # fmt: skip
     head = f"{task}: what was compared on held-out training data, {hours:.1f} hours of one core in all."
     return f"{head}\n\n{markdown_table(columns, rows)}\n"
 

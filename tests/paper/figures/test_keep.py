@@ -60,7 +60,7 @@ def test_a_trial_is_a_few_steps_of_the_same_run():
 @pytest.mark.parametrize("name", list(FIGURES))
 def test_every_run_of_every_figure_has_a_kind(name):
     jobs = [job for job in FIGURES[name].jobs(Scale.FITTED, 2) if isinstance(job, TrainJob)]
-    assert len({_kind(job.config) for job in jobs}) <= len(jobs)
+    assert 2 * len({_kind(job.config) for job in jobs}) <= len(jobs)  # both seeds of a run are of one kind
     assert all(trial is None or trial.epochs == 1 for trial in map(trial_of, (job.config for job in jobs)))
 
 
