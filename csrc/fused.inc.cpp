@@ -4,6 +4,7 @@
 // update and the rewiring are those of update.inc.cpp and rewire.inc.cpp, so they draw the same numbers.
 #pragma once
 
+#include "fused_dropout.inc.cpp"
 #include "fused_input.inc.cpp"
 #include "fused_layer.inc.cpp"
 #include "fused_loss.inc.cpp"
@@ -35,6 +36,8 @@ struct FusedLayer {
     Floats output, delta;  // panels: what the layer gives, and the gradient of what went into its function
     Floats weight_gradient, bias_gradient;
     std::vector<Range> ranges;
+    Dropout dropout;
+    Floats dropped;  // a panel: what is left of the outputs of the layer before
 };
 
 struct FusedWiring {
@@ -59,7 +62,8 @@ public:
         for (int64_t i = 0; i < run.n_layers; ++i) {
             const wb_fused_layer& spec = run.layers[i];
             layers_.push_back(FusedLayer{&spec, Floats(spec.n_out * width), Floats(spec.n_out * width),
-                                         Floats(spec.wiring < 0 ? spec.n_in * spec.n_out : 0), Floats(spec.n_out), {}});
+                                         Floats(spec.wiring < 0 ? spec.n_in * spec.n_out : 0), Floats(spec.n_out), {},
+                                         Dropout(spec, batch), Floats(i > 0 && spec.dropout > 0.0 ? spec.n_in * width : 0)});
         }
         input_values_.emplace_back((run.layers[0].n_in + 7) / 8 * 8 * width);
         input_.panel = input_values_[0].get();
@@ -73,7 +77,7 @@ public:
         for (int64_t s = 0; s < run_.steps; ++s) {
             const int64_t batch = run_.batch[s];
             if (s + 1 < run_.steps) prefetch(samples + batch, run_.batch[s + 1]);
-            const double loss = gradients(samples, batch);
+            const double loss = gradients(s, samples, batch);
             run_.loss[s] = loss;
             if (!(std::fabs(loss) <= std::numeric_limits<double>::max())) {
                 *status = WB_LOSS_NOT_FINITE;
@@ -138,7 +142,7 @@ private:
     }
 
     // Leaves the gradients of one batch in place and returns its loss.
-    double gradients(const int64_t* samples, int64_t batch) {
+    double gradients(int64_t s, const int64_t* samples, int64_t batch) {
         for (FusedWiring& wiring : wirings_) zero(wiring.gradient, wiring.spec->budget);
         for (FusedLayer& layer : layers_) {
             if (layer.spec->wiring < 0) zero(layer.weight_gradient, layer.spec->n_in * layer.spec->n_out);
@@ -146,11 +150,14 @@ private:
         }
         const int64_t width = panel_samples(batch);
         double loss = 0;
-        for (const FusedLayer& layer : layers_) prepare(*layer.spec);
+        for (FusedLayer& layer : layers_) {
+            prepare(*layer.spec);
+            if (layer.dropout.is_on()) layer.dropout.draw(s, batch);
+        }
         with_vectors(width, [&](auto vectors) {
             constexpr int V = decltype(vectors)::value;
             for (int64_t first = 0; first < batch; first += width)
-                loss += panel<V>(samples + first, std::min(width, batch - first), batch);
+                loss += panel<V>(first, samples + first, std::min(width, batch - first), batch);
         });
         return loss / static_cast<double>(batch);
     }
@@ -165,31 +172,49 @@ private:
         if (part.columns) prepare_weights(part);
     }
 
-    // Forward and backward of one panel; returns the sum of its losses.
+    // Forward and backward of one panel, which begins with sample `first` of the batch; returns the sum of its losses.
     template <int V>
-    double panel(const int64_t* samples, int64_t count, int64_t batch) {
+    double panel(int64_t first, const int64_t* samples, int64_t count, int64_t batch) {
         gather<V>(samples, count);
+        if (layers_[0].dropout.is_on()) layers_[0].dropout.apply<V>(first, input_.panel, input_.panel);
         const float* x = input_.panel;
         for (FusedLayer& layer : layers_) {
             const PanelLayer view = view_of(layer);
-            if (&layer != &layers_[0]) layer.ranges.assign(1, Range{0, view.part.connections});
+            if (&layer != &layers_[0]) {
+                layer.ranges.assign(1, Range{0, view.part.connections});
+                if (layer.dropout.is_on()) {
+                    layer.dropout.apply<V>(first, x, layer.dropped.get());
+                    x = layer.dropped.get();
+                }
+            }
             forward_layer<V>(view, layer.ranges, x);
             x = view.output;
         }
         const FusedLayer& last = layers_.back();
         const int64_t n_out = last.spec->n_out;
-        const double loss =
-            run_.loss_kind == WB_CROSS_ENTROPY
-                ? cross_entropy<V>(x, n_out, samples, count, run_.labels, batch, last.delta.get())
-                : mean_square<V>(x, n_out, samples, count, run_.targets, run_.target_stride, batch, last.delta.get());
+        const double loss = loss_of<V>(x, n_out, samples, count, batch, last.delta.get());
         activate_backward(last.spec->activation, x, last.delta.get(), n_out * V * 8);
         for (size_t i = layers_.size(); i-- > 1;) {
-            const FusedLayer& before = layers_[i - 1];
-            backward_layer<V>(view_of(layers_[i]), layers_[i].ranges, before.spec->activation, before.output.get(),
-                              before.delta.get());
+            FusedLayer &layer = layers_[i], &before = layers_[i - 1];
+            float* delta = before.delta.get();
+            if (!layer.dropout.is_on()) {
+                backward_layer<V>(view_of(layer), layer.ranges, before.spec->activation, before.output.get(), delta);
+                continue;
+            }
+            backward_layer<V>(view_of(layer), layer.ranges, WB_IDENTITY, layer.dropped.get(), delta);
+            layer.dropout.apply<V>(first, delta, delta);
+            activate_backward(before.spec->activation, before.output.get(), delta, before.spec->n_out * V * 8);
         }
         backward_layer<V>(view_of(layers_[0]), layers_[0].ranges, WB_IDENTITY, input_.panel, nullptr);
         return loss;
+    }
+
+    template <int V>
+    double loss_of(const float* y, int64_t n_out, const int64_t* samples, int64_t count, int64_t batch, float* delta) {
+        if (run_.loss_kind == WB_CROSS_ENTROPY)
+            return cross_entropy<V>(y, n_out, samples, count, run_.labels, batch, delta);
+        const auto loss = run_.loss_kind == WB_MEAN_SQUARE ? mean_square<V> : soft_cross_entropy<V>;
+        return loss(y, n_out, samples, count, run_.targets, run_.target_stride, batch, delta);
     }
 
     template <int V>

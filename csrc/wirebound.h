@@ -25,7 +25,7 @@ enum {
 };
 
 // Raised whenever a struct below or a signature in kernels.def changes; Python refuses a library with another number.
-#define WB_ABI_VERSION 7
+#define WB_ABI_VERSION 8
 
 // ---- linear --------------------------------------------------------------------------------------------------------
 
@@ -105,7 +105,9 @@ typedef struct wb_pieces {
 // ---- random -------------------------------------------------------------------------------------------------------
 
 // What a random number is drawn for, in the low byte of its stream's number: those of ops/philox.py that kernels use.
-enum { WB_STREAM_NOISE = 2, WB_STREAM_NEWBORN = 3, WB_STREAM_NEWBORN_LAYER = 4, WB_STREAM_SIGN = 5 };
+enum {
+    WB_STREAM_NOISE = 2, WB_STREAM_NEWBORN = 3, WB_STREAM_NEWBORN_LAYER = 4, WB_STREAM_SIGN = 5, WB_STREAM_DROPOUT = 12
+};
 
 // ---- update --------------------------------------------------------------------------------------------------------
 
@@ -188,7 +190,7 @@ typedef struct wb_step {
 // ---- fused step ----------------------------------------------------------------------------------------------------
 
 enum { WB_IDENTITY = 0, WB_RELU = 1, WB_TANH = 2, WB_SIGMOID = 3 };
-enum { WB_CROSS_ENTROPY = 0, WB_MEAN_SQUARE = 1 };
+enum { WB_CROSS_ENTROPY = 0, WB_MEAN_SQUARE = 1, WB_SOFT_CROSS_ENTROPY = 2 };
 enum { WB_LOSS_NOT_FINITE = 1, WB_THETA_NOT_FINITE = 2 };
 
 typedef struct wb_fused_layer {
@@ -198,6 +200,10 @@ typedef struct wb_fused_layer {
     int64_t layer_id;     // number of this layer within the wiring
     wb_parameter weight;  // dense: [n_out, n_in] row-major
     wb_parameter bias;    // [n_out]
+    double dropout;       // share of its inputs that is left out, in [0, 1); then the numbers that decide which
+    uint64_t dropout_seed;
+    int64_t dropout_calls;  // batches that were drawn for before this call
+    int64_t dropout_index;
 } wb_fused_layer;
 
 // A wiring, its optimiser state, and how it drifts and rewires.
@@ -239,10 +245,11 @@ typedef struct wb_fused_run {
     const void* x;              // [samples, n_in], float or uint8
     int64_t x_stride;           // elements from one sample to the next
     int32_t x_is_bytes;
-    int32_t loss_kind;          // WB_CROSS_ENTROPY (mean over samples) or WB_MEAN_SQUARE (mean over all elements)
+    int32_t loss_kind;          // WB_CROSS_ENTROPY and WB_SOFT_CROSS_ENTROPY (means over samples), or WB_MEAN_SQUARE (mean
+                                // over all elements)
     float scale, shift;         // the network sees scale * x + shift
     const int64_t* labels;      // [samples], for the cross-entropy
-    const float* targets;       // [samples, n_out], for the mean square
+    const float* targets;       // [samples, n_out], for the mean square; probabilities, for the soft cross-entropy
     int64_t target_stride;
     const int64_t* order;       // the samples of all steps, one batch after the other
     const int64_t* batch;       // [steps], samples of each step, at least 1

@@ -10,6 +10,7 @@ from torch import nn
 from wirebound.checkpoint.container import CheckpointError, Container, Entry, require
 from wirebound.nn.activations import ACTIVATIONS
 from wirebound.nn.conv import SparseConv1d, SparseConv2d
+from wirebound.nn.dropout import Dropout
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.sparse_layer import SparseLayer, wirings
 from wirebound.nn.stack import SparseSequential, with_runs
@@ -34,7 +35,7 @@ KINDS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     "gelu": (nn.GELU, ("approximate",)),
     "leaky-relu": (nn.LeakyReLU, ("negative_slope",)),
     "elu": (nn.ELU, ("alpha",)),
-    "dropout": (nn.Dropout, ("p",)), "dropout2d": (nn.Dropout2d, ("p",)),
+    "dropout": (nn.Dropout, ("p",)), "seeded-dropout": (Dropout, ("p", "seed", "index")), "dropout2d": (nn.Dropout2d, ("p",)),
     "identity": (nn.Identity, ()),
 }
 NAMES = {kind: name for name, (kind, _) in KINDS.items()}

@@ -16,15 +16,16 @@ from torch.autograd.graph import increment_version
 from wirebound import schedule
 from wirebound.engine import modules
 from wirebound.engine.modules import DivergedError, never
-from wirebound.engine.stack import read_stack, why_not_fused
+from wirebound.engine.stack import Layer, read_stack, why_not_fused
 from wirebound.engine.window import StepWindow, join, mean
 from wirebound.methods import DeepR, Method
 from wirebound.methods.deep_r import pull_and_push
 from wirebound.methods.method import WiringMethod
+from wirebound.nn.dropout import Dropout
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.sparse_layer import wirings
 from wirebound.ops.native.calls import c_shapes
-from wirebound.ops.native.stack import CROSS_ENTROPY, MEAN_SQUARE, count_active, fused_steps, layer_bounds
+from wirebound.ops.native.stack import CROSS_ENTROPY, MEAN_SQUARE, SOFT_CROSS_ENTROPY, count_active, fused_steps, layer_bounds
 from wirebound.ops.rule import RuleKind
 from wirebound.ops.structs import array_of
 from wirebound.optim.adapter import OptimizerAdapter
@@ -42,17 +43,17 @@ class FusedEngine:
     """Takes steps in the native library, on one thread, for what ``why_not_fused`` accepts.
 
     ``x``: float32 or uint8, [examples, features], of which the network sees ``scale * x``. ``y``: int64 labels for softmax
-    cross-entropy, or float32 targets for the mean square.
+    cross-entropy, or float32 targets for the mean square, or with ``soft`` probabilities of the classes for cross-entropy.
     """
 
     name = "fused"
 
-    def __init__(self, model: nn.Module, method: Method, x: Tensor, y: Tensor, scale: float = 1.0) -> None:
+    def __init__(self, model: nn.Module, method: Method, x: Tensor, y: Tensor, scale: float = 1.0, soft: bool = False) -> None:
         if reason := why_not_fused(model, method):
             raise ValueError(f"this training cannot be fused: {reason}")
         stack = read_stack(model)
         assert not isinstance(stack, str)
-        self.stack, self.model, self.method, self.scale = stack, model, method, scale
+        self.stack, self.model, self.method, self.scale, self.soft = stack, model, method, scale, soft
         self.on_nan, self.skips = "stop", 0
         self.x, self.y = x.reshape(len(x), -1).contiguous(), y.contiguous()
         self._check_data(stack[0][0].in_features, stack[-1][0].out_features)
@@ -86,7 +87,7 @@ class FusedEngine:
             least, most = map(int, order.aminmax())
             if not 0 <= least <= most < len(self.x):
                 raise ValueError("order must hold numbers of examples")
-        work = batch_size * sum(p.numel() for linear, _ in self.stack for p in linear.parameters())
+        work = batch_size * sum(p.numel() for linear, *_ in self.stack for p in linear.parameters())
         stretch = max(1, min(_LONGEST_STEPS, int(_LONGEST_WORK // max(1, work))))
         while start < len(lrs):
             within = start % window
@@ -176,7 +177,8 @@ class FusedEngine:
         if self.y.dtype == torch.int64:
             run |= {"loss_kind": CROSS_ENTROPY, "labels": self.y}
         else:
-            run |= {"loss_kind": MEAN_SQUARE, "targets": self.y, "target_stride": self.y.stride(0)}
+            kind = SOFT_CROSS_ENTROPY if self.soft else MEAN_SQUARE
+            run |= {"loss_kind": kind, "targets": self.y, "target_stride": self.y.stride(0)}
         # The native call writes behind torch's back, and an interrupt may follow on it at once: note it before.
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             increment_version(parameter)
@@ -186,6 +188,8 @@ class FusedEngine:
         for wiring in self.wirings:
             wiring.starts_at(layer_bounds(wiring))
         method.steps += taken
+        for dropout in (layer.dropout for layer in self.stack if layer.dropout is not None):
+            dropout.calls += taken
         for group in optimizer.param_groups:
             group["lr"] = lrs[-1]
             for state in (optimizer.state[parameter] for parameter in group["params"]):
@@ -223,7 +227,7 @@ class FusedEngine:
         step = int(state["step"]) if self.adapter.kind is RuleKind.ADAM else self.method.steps
         return {"data": parameter, "step": step, **found}
 
-    def _layer(self, linear: SparseLinear | nn.Linear, activation: int) -> dict[str, Any]:
+    def _layer(self, linear: SparseLinear | nn.Linear, activation: int, dropout: Dropout | None) -> dict[str, Any]:
         own: dict[str, Any] = {"wiring": -1}
         if isinstance(linear, SparseLinear):
             wiring = next(i for i, w in enumerate(self.wirings) if w is linear.wiring)
@@ -231,6 +235,9 @@ class FusedEngine:
         else:
             own["weight"] = self._parameter(linear.weight)
         sizes = {"n_in": linear.in_features, "n_out": linear.out_features, "activation": activation}
+        if dropout is not None:
+            own |= {"dropout": dropout.p, "dropout_seed": dropout.seed, "dropout_index": dropout.index}
+            own["dropout_calls"] = int(dropout.calls)
         return {**sizes, **own, "bias": self._parameter(linear.bias)}
 
     def _wiring(self, number: int, lrs: list[float]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Which models and methods the fused path can take: plain stacks, ordinary optimisers, no hooks."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn, optim
@@ -8,14 +8,22 @@ from torch import nn, optim
 from wirebound import ops
 from wirebound.methods import DeepR, Dense, Fixed, Method
 from wirebound.nn.activations import KERNEL_NUMBERS
+from wirebound.nn.dropout import Dropout
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.sparse_layer import wirings
 from wirebound.nn.stack import SparseSequential
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-Layer = tuple[SparseLinear | nn.Linear, int]  # and the kernel's number of the activation behind it
 # What must be the same in all parameter groups; lr comes from the loop, weight decay may differ.
 _SHARED = ("momentum", "dampening", "nesterov", "betas", "eps", "amsgrad", "maximize", "lr", "decoupled_weight_decay")
+
+
+class Layer(NamedTuple):
+    """A linear layer of a plain stack, with what stands before and behind it."""
+
+    linear: SparseLinear | nn.Linear
+    activation: int = 0  # the kernel's number
+    dropout: Dropout | None = None  # of its inputs
 
 
 def read_stack(model: nn.Module) -> list[Layer] | str:
@@ -23,18 +31,24 @@ def read_stack(model: nn.Module) -> list[Layer] | str:
     if type(model) not in (nn.Sequential, SparseSequential):
         return f"the model is a {type(model).__name__}, not a plain nn.Sequential"
     layers: list[Layer] = []
+    dropout: Dropout | None = None
     for name, module in model.named_children():
         if isinstance(module, SparseLinear | nn.Linear) and type(module) in (SparseLinear, nn.Linear):
-            layers.append((module, 0))
+            layers.append(Layer(module, dropout=dropout))
+            dropout = None
         elif type(module) is nn.Flatten and not layers:
             continue
-        elif type(module) in KERNEL_NUMBERS and layers and layers[-1][1] == 0:
-            layers[-1] = (layers[-1][0], KERNEL_NUMBERS[type(module)])
+        elif type(module) in KERNEL_NUMBERS and layers and layers[-1].activation == 0 and dropout is None:
+            layers[-1] = layers[-1]._replace(activation=KERNEL_NUMBERS[type(module)])
+        elif type(module) is Dropout and dropout is None:
+            dropout = module
         else:
             return f"module {name!r} (={type(module).__name__}) is neither a linear layer nor a known activation after one"
+    if dropout is not None:
+        return "dropout is the last module"
     if not layers:
         return "the model has no linear layer"
-    parts = {(id(s.wiring), s.layer_id) if isinstance(s, SparseLinear) else (id(s), 0) for s, _ in layers}
+    parts = {(id(s.wiring), s.layer_id) if isinstance(s, SparseLinear) else (id(s), 0) for s, *_ in layers}
     return layers if len(parts) == len(layers) else "two layers share their weights"
 
 

@@ -19,6 +19,7 @@ from wirebound.export.layers import ANY, OF_ALL, Conv, Layer, Network, NotAChain
 from wirebound.export.trace import trace
 from wirebound.nn.activations import activation_of
 from wirebound.nn.conv import SparseConv1d, SparseConv2d, settle_window
+from wirebound.nn.dropout import Dropout
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.sparse_layer import SparseLayer
 from wirebound.ops import ConvWindow
@@ -34,7 +35,7 @@ _MAX: dict[type[nn.Module], int] = {nn.MaxPool1d: 1, nn.MaxPool2d: 2}
 _ALL: dict[type[nn.Module], int] = {nn.AdaptiveAvgPool1d: 1, nn.AdaptiveAvgPool2d: 2}
 _POOLS: dict[type[nn.Module], int] = {**_MAX, **_ALL, nn.AvgPool1d: 1, nn.AvgPool2d: 2}
 _NORMS: dict[type[nn.Module], tuple[int, ...]] = {nn.BatchNorm1d: (0, 1), nn.BatchNorm2d: (2,)}
-_VANISH = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_VANISH = (nn.Identity, Dropout, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 _SHAPES = ("(features)", "(channels, length)", "(channels, height, width)")
 
 

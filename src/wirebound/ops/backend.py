@@ -41,6 +41,7 @@ class Backend(ReferenceRecurrent, ReferenceImages, ReferenceSteps, ReferencePlac
         raise NotImplementedError(f"the {self.name} backend runs layers one after another")
 
     # Random numbers by name, and questions about arrays.
+    words = staticmethod(philox.words)
     normals = staticmethod(philox.normals)
     negative_signs = staticmethod(philox.negative_signs)
     sample_sorted = staticmethod(philox.sample_sorted)

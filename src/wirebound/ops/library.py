@@ -10,7 +10,7 @@ import os
 import warnings
 from pathlib import Path
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 PATH = Path(__file__).resolve().parent.parent / "_native" / "libwirebound.so"
 
 INT, UINT, LONG, ULONG = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64

@@ -62,8 +62,9 @@ Step = _struct(
 )  # fmt: skip
 Parameter = _struct("Parameter", "pointer: data moment1 moment2 moment2_max", "double: weight_decay", "int64: step")
 FusedLayer = _struct(
-    "FusedLayer", "int64: n_in n_out", "int32: activation wiring", "int64: layer_id", "Parameter: weight bias"
-)
+    "FusedLayer", "int64: n_in n_out", "int32: activation wiring", "int64: layer_id", "Parameter: weight bias",
+    "double: dropout", "uint64: dropout_seed", "int64: dropout_calls dropout_index",
+)  # fmt: skip
 FusedWiring = _struct(
     "FusedWiring", "int64: budget layers",
     "pointer: n_in n_out colptr packed_rows theta moment1 moment2 moment2_max born shares shrink noise_std",

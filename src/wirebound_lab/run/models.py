@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
 from wirebound.distributed import check, part, sum_weight, world_size, wrap
@@ -24,7 +25,8 @@ CHECK_EVERY = 100  # steps between comparisons of the ranks
 
 def build_model(config: RunConfig, inputs: int, classes: int) -> nn.Module:
     """The perceptron of a run: sparse from the start, or plain for methods that store their matrices in full."""
-    model = perceptron([inputs, *config.hidden, classes], config.activation, config.bias, "meta")
+    model = perceptron([inputs, *config.hidden, classes], config.activation, config.bias, "meta",
+                       (config.input_dropout, config.dropout), config.seed)
     if METHODS[config.method].plain:
         return draw_weights(model, config.seed)
     start = {name: getattr(config, name) for name in ("scope", "init", "gain", "seed")}
@@ -49,16 +51,18 @@ def build_method(
 
 
 def choose_engine(config: RunConfig, model: nn.Module, method: Method, data: Dataset) -> Engine:
-    """Fused native steps where model, loss and method allow them, ordinary modules elsewhere."""
+    """Fused native steps where model, loss and method allow them, ordinary modules elsewhere. The labels of the training
+    examples may be probabilities of the classes."""
     several = f"runs in one process, not in {world_size()}: use module or auto" if world_size() > 1 else ""
     reason = several or why_not_fused(model, method)
     if config.engine == "fused" and reason:
         raise ConfigError(f"engine (='fused') {several or f'cannot run this: {reason}'}")
+    y = data.train_y
     if config.engine == "module" or reason:
         kind = DistributedEngine if several else ModuleEngine
-        return kind(model, method, data.inputs("train", flatten=True), data.train_y)
+        return kind(model, method, data.inputs("train", flatten=True), y, F.cross_entropy)
     # The kernels read the bytes as they are stored: a quarter of the memory traffic.
-    return FusedEngine(model, method, data.train_x.flatten(1), data.train_y, scale=1 / data.maximum)
+    return FusedEngine(model, method, data.train_x.flatten(1), y, scale=1 / data.maximum, soft=y.is_floating_point())
 
 
 class DistributedEngine(ModuleEngine):

@@ -17,6 +17,7 @@ from wirebound.wiring.draw import INITS
 from wirebound_lab import data as datasets
 from wirebound_lab.run.config import ConfigError, RunConfig, as_config_error
 from wirebound_lab.run.models import build_method, build_model, build_optimizer, choose_engine
+from wirebound_lab.tasks.soft_targets import SOFT_TARGETS, with_soft_targets
 from wirebound_lab.tasks.task import Figures, Record, Task, evaluate
 
 _EVALUATION_BATCH = 1000
@@ -51,6 +52,9 @@ class Perceptron(Task):
         Setting("bias", "bool", False, "give layers biases (not counted in the budget)"),
         Setting("init", "str", "dense-fan-in", "scale of the first weights", choices=INITS),
         Setting("gain", "float", 1.0, "factor on the scale of the first weights", above=0),
+        Setting("input_dropout", "float", 0.0, "share of the inputs that is left out in training", least=0, below=1),
+        Setting("dropout", "float", 0.0, "share of the hidden units that is left out in training", least=0, below=1),
+        *SOFT_TARGETS,
         Setting("dense_lr", "bool", False, "lr suits a dense network of three layers: by fan-in and depth for others"),
         Setting("max_fan_in", "int | None", None, "most connections of an output neuron (sparse methods)", least=1),
         Setting("max_fan_out", "int | None", None, "most connections of an input neuron (sparse methods)", least=1),
@@ -62,7 +66,7 @@ class Perceptron(Task):
         data = datasets.load(config.data, path=config.data_path)
         if config.validation:
             data = datasets.split_validation(data, config.validation, seed=0)
-        self.data, self.input_shape = data, data.shape
+        self.data, self.input_shape = with_soft_targets(data, config), data.shape
         self.per_epoch = -(-len(data.train_y) // config.batch_size)
         self.test_x = data.inputs("test", flatten=True)
         model = build_model(config, self.test_x.shape[1], data.classes)

@@ -15,6 +15,7 @@ from wirebound.ops.native.images import NativeImages
 from wirebound.ops.native.layers import NativeLayers
 from wirebound.ops.native.stack import NativeStack
 from wirebound.ops.native.steps import NativeSteps
+from wirebound.ops import philox
 from wirebound.ops.philox import Stream, require_sample, stream_of
 from wirebound.ops.rule import WiringArrays
 
@@ -39,6 +40,14 @@ class NativeBackend(NativeLayers, NativeImages, NativeSteps, Backend):
         out = torch.empty(count, dtype=torch.float32, device="cpu")
         KERNELS.wb_normals(seed, stream, step, first, count, out.data_ptr())
         return out
+
+    @staticmethod
+    def words(seed: int, stream: int, step: int, count: int, device: torch.device, first: int = 0) -> Tensor:
+        if first:
+            return philox.words(seed, stream, step, count, device, first)
+        out = torch.empty(count, dtype=torch.uint32, device="cpu")
+        KERNELS.wb_words(seed, stream, step, count, out.data_ptr())
+        return out.to(torch.int64)
 
     @staticmethod
     def negative_signs(positions: Tensor, seed: int, wiring_index: int) -> Tensor:

@@ -16,7 +16,7 @@ from wirebound.ops.rule import WiringArrays
 _FORWARD: Any = getattr(KERNELS, "wb_stack_forward_packed_f32", None)
 _BACKWARD: Any = getattr(KERNELS, "wb_stack_backward_packed_f32", None)
 _FORWARD_CALL = structs.packer(structs.StackCall)
-CROSS_ENTROPY, MEAN_SQUARE = 0, 1
+CROSS_ENTROPY, MEAN_SQUARE, SOFT_CROSS_ENTROPY = 0, 1, 2
 _MOST_SAMPLES = 32  # of a panel, csrc/fused_layer.inc.cpp
 _MOST_SHAPES = 16  # that a stack remembers
 
