@@ -32,6 +32,7 @@ from wirebound.methods import (
     when,
 )  # fmt: skip
 from wirebound.nn import (
+    Dropout,
     SparseConv1d,
     SparseConv2d,
     SparseConv3d,
@@ -58,7 +59,7 @@ from wirebound.version import __version__
 from wirebound.wiring import Constraints, Wiring, WiringError
 
 __all__ = [
-    "SET", "Checkpoint", "CheckpointError", "ConstantRate", "Constraints", "DeepR", "Dense", "Evolve", "Fixed",
+    "SET", "Checkpoint", "CheckpointError", "ConstantRate", "Constraints", "DeepR", "Dense", "Dropout", "Evolve", "Fixed",
     "L1Shrinkage", "LayerInfo", "Ledger", "MagnitudePruning", "Method", "RigL", "SampleCollector", "Samples",
     "SoftDeepR", "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
     "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLinear",

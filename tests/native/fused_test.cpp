@@ -58,6 +58,10 @@ static ReferenceNetwork random_network(Random& random) {
         if (random.below(2) == 0) layer.bias = random_values(random, layer.n_out, 0.3);
         layer.weight_decay = 0.1 * random.uniform();
         layer.bias_decay = random.below(2) ? 0 : 0.1;
+        layer.dropout = random.below(3) ? 0 : 0.5 * random.uniform();
+        layer.dropout_seed = random.next();
+        layer.dropout_index = random.below(4);
+        layer.dropout_calls = random.below(1000);
         net.layers.push_back(layer);
     }
     for (size_t i = 0; i < net.wirings.size(); ++i) {
@@ -94,7 +98,7 @@ static ReferenceNetwork random_network(Random& random) {
     net.has_momentum = random.below(2) == 0;
     net.amsgrad = rule.kind == WB_ADAM && random.below(3) == 0;
     net.ages = random.below(3) != 0;
-    net.loss_kind = random.below(2) ? WB_CROSS_ENTROPY : WB_MEAN_SQUARE;
+    net.loss_kind = static_cast<int>(random.below(3));
     return net;
 }
 
@@ -157,7 +161,8 @@ static bool compare(Random& random, bool overflow) {
     for (size_t i = 0; i < net.layers.size(); ++i) {
         const ReferenceLayer& layer = net.layers[i];
         wb_fused_layer spec{layer.n_in, layer.n_out, layer.activation, layer.wiring, layer.part,
-                            weights[i].view(layer.weight_decay, moments), biases[i].view(layer.bias_decay, moments)};
+                            weights[i].view(layer.weight_decay, moments), biases[i].view(layer.bias_decay, moments),
+                            layer.dropout, layer.dropout_seed, layer.dropout_calls, layer.dropout_index};
         spec.weight.step = spec.bias.step = first_step - 1;
         layers.push_back(spec);
     }
@@ -255,8 +260,7 @@ static bool compare(Random& random, bool overflow) {
                 const double raw = bytes ? static_cast<double>(data.bytes[i]) : static_cast<double>(data.floats[i]);
                 x.push_back(raw * static_cast<double>(data.scale) + static_cast<double>(data.shift));
             }
-            expected += net.sample(x, data.labels[static_cast<size_t>(sample)], data.targets.data() + sample * data.n_out,
-                                   static_cast<double>(batch));
+            expected += net.sample(s, b, x, data.labels[static_cast<size_t>(sample)], data.targets.data() + sample * data.n_out, batch);
         }
         CHECK_CLOSE(loss[static_cast<size_t>(s)], expected, 1e-4);
         const std::vector<int64_t> newborns = net.update(lr[static_cast<size_t>(s)], first_step + s, fresh && s == 0);

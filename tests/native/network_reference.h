@@ -39,6 +39,19 @@ struct ReferenceLayer {
     int64_t part = 0;
     std::vector<Trained> weight, bias;  // dense [n_out][n_in]; bias may be empty
     double weight_decay = 0, bias_decay = 0;
+    double dropout = 0;
+    uint64_t dropout_seed = 0;
+    int64_t dropout_calls = 0, dropout_index = 0;
+
+    // What a feature of a sample is multiplied by in a step that counts from the first of the run.
+    double factor(int64_t step, int64_t batch, int64_t sample, int64_t feature) const {
+        if (dropout == 0) return 1;
+        const int64_t half = feature * ((batch + 7) / 8 * 8) + sample;
+        const uint32_t stream = 12u | static_cast<uint32_t>(dropout_index) << 8;
+        const uint32_t word = word_reference(dropout_seed, stream, static_cast<uint64_t>(dropout_calls + step), half / 2);
+        const uint32_t drawn = half % 2 ? word >> 16 : word & 0xffff;
+        return drawn < static_cast<uint32_t>(std::lround(dropout * 65536)) ? 0 : 1 / (1 - dropout);
+    }
 };
 
 struct ReferenceNetwork {
@@ -76,14 +89,19 @@ struct ReferenceNetwork {
         return 1;
     }
 
-    // Adds one sample's share to all gradients and returns its share of the mean loss.
-    double sample(const std::vector<double>& x, int64_t label, const float* target, double batch) {
-        std::vector<std::vector<double>> outputs{x};
+    // Adds the share of sample `number` of a batch to all gradients and returns its share of the mean loss.
+    double sample(int64_t step, int64_t number, const std::vector<double>& x, int64_t label, const float* target,
+                  int64_t samples) {
+        const double batch = static_cast<double>(samples);
+        std::vector<std::vector<double>> outputs{x}, inputs;  // of each layer: what it gives, and what it sees
         for (ReferenceLayer& layer : layers) {
+            inputs.push_back(outputs.back());
+            for (int64_t f = 0; f < layer.n_in; ++f)
+                inputs.back()[static_cast<size_t>(f)] *= layer.factor(step, samples, number, f);
             std::vector<double> y(static_cast<size_t>(layer.n_out), 0);
             for (size_t i = 0; i < layer.bias.size(); ++i) y[i] = layer.bias[i].state.theta;
             for_weights(layer, [&](Trained& w, int64_t row, int64_t column) {
-                y[static_cast<size_t>(row)] += w.sign * w.state.theta * outputs.back()[static_cast<size_t>(column)];
+                y[static_cast<size_t>(row)] += w.sign * w.state.theta * inputs.back()[static_cast<size_t>(column)];
             });
             for (double& value : y) value = activate(layer.activation, value);
             outputs.push_back(y);
@@ -91,13 +109,18 @@ struct ReferenceNetwork {
         const std::vector<double>& y = outputs.back();
         std::vector<double> dy(y.size());
         double loss = 0;
-        if (loss_kind == WB_CROSS_ENTROPY) {
-            double top = y[0], sum = 0;
+        if (loss_kind != WB_MEAN_SQUARE) {
+            double top = y[0], sum = 0, total = 0;
             for (double value : y) top = std::fmax(top, value);
             for (double value : y) sum += std::exp(value - top);
-            loss = (std::log(sum) + top - y[static_cast<size_t>(label)]) / batch;
-            for (size_t j = 0; j < y.size(); ++j)
-                dy[j] = (std::exp(y[j] - top) / sum - (static_cast<int64_t>(j) == label ? 1 : 0)) / batch;
+            const auto wanted = [&](size_t j) {
+                return loss_kind == WB_SOFT_CROSS_ENTROPY ? static_cast<double>(target[j]) : static_cast<int64_t>(j) == label ? 1.0 : 0.0;
+            };
+            for (size_t j = 0; j < y.size(); ++j) total += wanted(j);
+            for (size_t j = 0; j < y.size(); ++j) {
+                loss += wanted(j) * (std::log(sum) + top - y[j]) / batch;
+                dy[j] = (std::exp(y[j] - top) / sum * total - wanted(j)) / batch;
+            }
         } else {
             const double count = batch * static_cast<double>(y.size());
             for (size_t j = 0; j < y.size(); ++j) {
@@ -113,9 +136,11 @@ struct ReferenceNetwork {
             for (size_t j = 0; j < layer.bias.size(); ++j) layer.bias[j].gradient += dy[j];
             for_weights(layer, [&](Trained& w, int64_t row, int64_t column) {
                 const size_t r = static_cast<size_t>(row), c = static_cast<size_t>(column);
-                w.gradient += w.sign * outputs[i][c] * dy[r];
+                w.gradient += w.sign * inputs[i][c] * dy[r];
                 dx[c] += w.sign * w.state.theta * dy[r];
             });
+            for (int64_t f = 0; f < layer.n_in; ++f)
+                dx[static_cast<size_t>(f)] *= layer.factor(step, samples, number, f);
             dy = dx;
         }
         return loss;

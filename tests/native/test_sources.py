@@ -31,7 +31,7 @@ STRUCTS = {
 NUMBERS = {
     **{f"WB_{name}": getattr(faults, name) for name in ("FINE", "NOT_FINITE", "NO_MEMORY", "BAD_INDEX", "DORMANT")},
     **{f"WB_{kind.name}": int(kind) for kind in RuleKind},
-    **{f"WB_STREAM_{s.name}": int(s) for s in (Stream.NOISE, Stream.NEWBORN, Stream.NEWBORN_LAYER, Stream.SIGN)},
+    **{f"WB_STREAM_{s.name}": int(s) for s in (Stream.NOISE, Stream.NEWBORN, Stream.NEWBORN_LAYER, Stream.SIGN, Stream.DROPOUT)},
     "WB_IDENTITY": KERNEL_NUMBERS[nn.Identity], "WB_RELU": KERNEL_NUMBERS[nn.ReLU], "WB_TANH": KERNEL_NUMBERS[nn.Tanh],
     "WB_SIGMOID": KERNEL_NUMBERS[nn.Sigmoid], "WB_LSTM": layers._KINDS["lstm"], "WB_GRU": layers._KINDS["gru"],
     "WB_CROSS_ENTROPY": stack.CROSS_ENTROPY, "WB_MEAN_SQUARE": stack.MEAN_SQUARE, "WB_ABI_VERSION": library.ABI_VERSION,
