@@ -32,7 +32,12 @@ def build_model(config: RunConfig, inputs: int, classes: int) -> nn.Module:
     start = {name: getattr(config, name) for name in ("scope", "init", "gain", "seed")}
     constraints = Constraints(config.max_fan_in, config.max_fan_out, config.dale) or None
     allocation = read_allocation(config.allocation)
-    return sparsify(model, config.connectivity, config.budget, allocation=allocation, constraints=constraints, **start)
+    plain = (str(len(model) - 1),) if config.dense_output else ()
+    sizes = (config.connectivity, config.budget)
+    model = sparsify(model, *sizes, allocation=allocation, constraints=constraints, exclude=plain, device="cpu", **start)
+    for name in plain:
+        draw_weights(model.get_submodule(name), config.seed)
+    return model
 
 
 def build_optimizer(config: RunConfig, model: nn.Module, **other: Any) -> optim.Optimizer:

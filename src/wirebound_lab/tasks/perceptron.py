@@ -17,6 +17,7 @@ from wirebound.wiring.draw import INITS
 from wirebound_lab import data as datasets
 from wirebound_lab.run.config import ConfigError, RunConfig, as_config_error
 from wirebound_lab.run.models import build_method, build_model, build_optimizer, choose_engine
+from wirebound_lab.tasks.pieces import AUGMENTATIONS, Pieces
 from wirebound_lab.tasks.soft_targets import SOFT_TARGETS, with_soft_targets
 from wirebound_lab.tasks.task import Figures, Record, Task, evaluate
 
@@ -52,6 +53,8 @@ class Perceptron(Task):
         Setting("bias", "bool", False, "give layers biases (not counted in the budget)"),
         Setting("init", "str", "dense-fan-in", "scale of the first weights", choices=INITS),
         Setting("gain", "float", 1.0, "factor on the scale of the first weights", above=0),
+        Setting("dense_output", "bool", False, "the last layer is dense, and not counted in the budget (sparse methods)"),
+        Setting("augment", "str", "none", "crop-flip: images moved by up to 4 pixels, mirrored, standardised", AUGMENTATIONS),
         Setting("input_dropout", "float", 0.0, "share of the inputs that is left out in training", least=0, below=1),
         Setting("dropout", "float", 0.0, "share of the hidden units that is left out in training", least=0, below=1),
         *SOFT_TARGETS,
@@ -67,8 +70,9 @@ class Perceptron(Task):
         if config.validation:
             data = datasets.split_validation(data, config.validation, seed=0)
         self.data, self.input_shape = with_soft_targets(data, config), data.shape
+        self.pieces = Pieces(self.data, config.seed) if config.augment != "none" else None
         self.per_epoch = -(-len(data.train_y) // config.batch_size)
-        self.test_x = data.inputs("test", flatten=True)
+        self.test_x = data.inputs("test", flatten=True) if self.pieces is None else self.pieces.middle(data.test_x)
         model = build_model(config, self.test_x.shape[1], data.classes)
         if config.dense_lr and not METHODS[config.method].plain:
             # What one layer changes, all after it change too: deep and very sparse networks die at the rate of shallow ones.
@@ -85,13 +89,21 @@ class Perceptron(Task):
                 raise ConfigError(f"{name} (={getattr(config, name)}) must not be given for {config.method}, which has no wiring")
 
     def engine(self, config: RunConfig) -> Engine:
+        if self.pieces is not None:
+            return super().engine(config)
         return choose_engine(config, self.method.model, self.method, self.data)
 
     def take_steps(
         self, engine: Engine, epoch: int, lrs: Sequence[float], start: int, pause: Callable[[], bool]
     ) -> Iterator[StepWindow]:
+        if self.pieces is not None:
+            return super().take_steps(engine, epoch, lrs, start, pause)
         order = data_order(len(self.data.train_y), self.config.seed, epoch)
         return engine.epoch(order, lrs, self.config.batch_size, self.window, start, pause)
+
+    def batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        assert self.pieces is not None
+        return self.pieces.batches(self.config.batch_size, epoch, start)
 
     def measure(self, epoch: int, figures: Figures, record: Record) -> dict[str, float | None]:
         self.evaluate(self.data.test_y, figures)

@@ -1,0 +1,55 @@
+"""Images for perceptrons, moved and mirrored: the usual way to train on CIFAR-10."""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from wirebound.engine.modules import Batch, data_order
+from wirebound.ops import backend_on
+from wirebound_lab.data import Dataset
+from wirebound_lab.run.config import ConfigError
+
+AUGMENTATIONS = ("none", "crop-flip")
+BORDER = 4  # pixels by which an image is moved at most
+_EPOCHS = 1 << 20  # more than any run has
+
+
+class Pieces:
+    """Training images at random places in a border of zeros, every other one mirrored, each standardised."""
+
+    def __init__(self, data: Dataset, seed: int) -> None:
+        side = data.shape[-1]
+        if data.shape[-2] != side:
+            raise ConfigError(f"augment (='crop-flip') needs square images, {data.name} has {data.shape[-2]} x {side}")
+        self.seed, self.side, self.y = seed, side, data.train_y
+        self.images = _bordered(data.train_x)
+
+    def batches(self, size: int, epoch: int, start: int) -> Iterator[Batch]:
+        """The batches of an epoch from number ``start`` on; what is drawn is a function of (seed, epoch)."""
+        count = len(self.y)
+        generator = torch.Generator().manual_seed(self.seed % (1 << 32) * _EPOCHS + epoch)
+        places = torch.randint(2 * BORDER + 1, (2, count), generator=generator)
+        mirrored = torch.rand(count, generator=generator) < 0.5
+        order = data_order(count, self.seed, epoch)
+        for first in range(start * size, count, size):
+            part = slice(first, first + size)
+            chosen = order[part]
+            yield Batch((self._cut(self.images, chosen, *places[:, part], mirrored[part]),), self.y[chosen])
+
+    def middle(self, images: Tensor) -> Tensor:
+        """Images as they are, standardised in the same border."""
+        count = len(images)
+        place = torch.full((count,), BORDER)
+        return self._cut(_bordered(images), torch.arange(count), place, place, torch.zeros(count, dtype=torch.bool))
+
+    def _cut(self, images: Tensor, chosen: Tensor, top: Tensor, left: Tensor, mirrored: Tensor) -> Tensor:
+        pieces = backend_on(images.device).cut_pieces(images, chosen, top, left, mirrored, None, self.side)
+        return pieces.flatten(1)
+
+
+def _bordered(images: Tensor) -> Tensor:
+    """[N, channels, side, side] in bytes with zeros around them."""
+    images = images if images.dim() == 4 else images[:, None]
+    return F.pad(images, (BORDER,) * 4)
