@@ -13,6 +13,7 @@ from wirebound import distributed, schedule
 from wirebound.checkpoint import Checkpoint, CheckpointError, load, save
 from wirebound.ledger import Ledger, ledger
 from wirebound.methods import (
+    GSE,
     SET,
     ConstantRate,
     DeepR,
@@ -58,7 +59,7 @@ from wirebound.version import __version__
 from wirebound.wiring import Constraints, Wiring, WiringError
 
 __all__ = [
-    "SET", "Checkpoint", "CheckpointError", "ConstantRate", "Constraints", "DeepR", "Dense", "Evolve", "Fixed",
+    "GSE", "SET", "Checkpoint", "CheckpointError", "ConstantRate", "Constraints", "DeepR", "Dense", "Evolve", "Fixed",
     "L1Shrinkage", "LayerInfo", "Ledger", "MagnitudePruning", "Method", "RigL", "SampleCollector", "Samples",
     "SoftDeepR", "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
     "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLinear",

@@ -24,7 +24,8 @@ _CHUNK_BLOCKS = 1 << 18  # bounds the scratch memory of one call
 class Stream(IntEnum):
     """What a number is drawn for. Two purposes never share a number."""
 
-    POSITIONS, WEIGHTS, NOISE, NEWBORN, NEWBORN_LAYER, SIGN, ORDER, OTHER, DROP, NEWBORN_WEIGHT, COLUMN_SIGN, FOLLOWED = range(12)
+    POSITIONS, WEIGHTS, NOISE, NEWBORN, NEWBORN_LAYER, SIGN, ORDER, OTHER, DROP, NEWBORN_WEIGHT, COLUMN_SIGN, FOLLOWED, \
+        CANDIDATE, GROWTH = range(14)
 
 
 def stream_of(purpose: Stream, wiring_index: int, layer: int | None = None) -> int:

@@ -98,6 +98,14 @@ def draw_newborns(
     return torch.cat([chosen, drawn]).sort().values if chosen.numel() else drawn
 
 
+def draw_dormant(wiring: Wiring, occupied: Tensor, count: int, step: int, layers: Sequence[int]) -> Tensor:
+    """``count`` sorted positions of these layers that are not ``occupied`` (sorted), all subsets equally likely; or all."""
+    dormant, device = ops.Dormant(wiring.geometry, occupied, layers), occupied.device
+    stream = stream_of(Stream.CANDIDATE, wiring.index, layer=layers[0] if len(layers) == 1 else None)
+    sample = ops.backend_on(device).sample_sorted
+    return dormant.at(sample(dormant.size, min(count, dormant.size), wiring.seed, stream, step, device))
+
+
 def per_layer(geometry: Geometry, positions: Tensor) -> list[int]:
     edges = torch.tensor(geometry.position_start, device=positions.device)
     return [b - a for a, b in itertools.pairwise(torch.searchsorted(positions, edges).tolist())]

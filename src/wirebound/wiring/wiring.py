@@ -34,6 +34,9 @@ class GradientSource(Protocol):
     def block(self, first: int, last: int) -> Tensor:
         """∂E/∂w of the columns [first, last) of the layer's matrix, all rows: [n_out, last - first]."""
 
+    def at(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """∂E/∂w at distinct positions of the matrix, sorted by column and then by row, without forming a block."""
+
 
 class Wiring(Connections):
     """One budget of connections over ``layers``.

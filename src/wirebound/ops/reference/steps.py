@@ -107,6 +107,25 @@ def _bounds(geometry: Geometry, positions: Tensor) -> list[int]:
     return torch.searchsorted(positions, edges).tolist()
 
 
+class Dormant:
+    """The positions of some layers that are not ``occupied`` (sorted), by rank: as if the other layers were not there."""
+
+    def __init__(self, geometry: Geometry, occupied: Tensor, layers: Sequence[int]) -> None:
+        bounds, sizes = _bounds(geometry, occupied), [geometry.sizes[i] for i in layers]
+        self.ends = list(itertools.accumulate(sizes))
+        self.shift = [geometry.position_start[i] - (end - n) for i, end, n in zip(layers, self.ends, sizes, strict=True)]
+        own = [occupied[bounds[i] : bounds[i + 1]] - by for i, by in zip(layers, self.shift, strict=True)]
+        self.occupied = torch.cat(own) if own else occupied[:0]
+        self.size = sum(sizes) - self.occupied.numel()
+
+    def at(self, ranks: Tensor) -> Tensor:
+        places = philox.dormant_at(ranks, self.occupied)
+        if len(self.shift) < 2:
+            return places + sum(self.shift)
+        layer = torch.searchsorted(torch.tensor(self.ends, device=ranks.device), places, right=True)
+        return places + torch.tensor(self.shift, device=ranks.device)[layer]
+
+
 def draw_newborns(
     wiring: WiringArrays, survivors: Tensor, count: int, step: int, shares: Sequence[float] | None,
     closed: Sequence[bool] | None = None,
@@ -115,22 +134,16 @@ def draw_newborns(
 
     Nobody is born in layers that are ``closed``: a uniform draw counts positions as if those layers were not there.
     """
-    geometry, device, bounds = wiring.geometry, survivors.device, _bounds(wiring.geometry, survivors)
+    geometry, device = wiring.geometry, survivors.device
     open_layers = [i for i in range(geometry.layers) if closed is None or not closed[i]]
     if shares is not None:
-        room = [0] * geometry.layers
+        room, bounds = [0] * geometry.layers, _bounds(geometry, survivors)
         for i in open_layers:
             room[i] = geometry.sizes[i] - (bounds[i + 1] - bounds[i])
         counts = draw_layers(count, shares, room, wiring.seed, stream_of(Stream.NEWBORN_LAYER, wiring.index), step)
         return draw_in_layers(wiring, survivors, counts, step)
-    ends = list(itertools.accumulate(geometry.sizes[i] for i in open_layers))
-    shift = [geometry.position_start[i] - (end - geometry.sizes[i]) for i, end in zip(open_layers, ends, strict=True)]
-    occupied = torch.cat([survivors[bounds[i] : bounds[i + 1]] - by for i, by in zip(open_layers, shift, strict=True)])
-    stream = stream_of(Stream.NEWBORN, wiring.index)
-    ranks = philox.sample_sorted(ends[-1] - occupied.numel(), count, wiring.seed, stream, step, device)
-    places = philox.dormant_at(ranks, occupied)
-    layer = torch.searchsorted(torch.tensor(ends, device=device), places, right=True)
-    return places + torch.tensor(shift, device=device)[layer]
+    dormant, stream = Dormant(geometry, survivors, open_layers), stream_of(Stream.NEWBORN, wiring.index)
+    return dormant.at(philox.sample_sorted(dormant.size, count, wiring.seed, stream, step, device))
 
 
 def draw_in_layers(wiring: WiringArrays, survivors: Tensor, counts: Sequence[int], step: int) -> Tensor:
