@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn, optim
+from torch import nn, optim
 
 from wirebound import ops, schedule
 from wirebound.methods.declaration import AUTO, CANDIDATES, NEWBORNS, NOISE, TEMPERATURE, Setting
@@ -39,8 +39,7 @@ from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import DriftAndNoise
 from wirebound.optim.adapter import OptimizerAdapter
 from wirebound.schedule import Noise, Rate, Scalar
-from wirebound.wiring import Wiring, draw_newborns
-from wirebound.wiring.draw import per_layer
+from wirebound.wiring import Wiring, births_of_layers
 
 PRICE = Setting("l1", "float", AUTO, "α, the ℓ1 pull of every active connection towards 0; auto: by the wanted turnover", least=0, words=(AUTO,))
 REWIRE_EVERY = Setting("rewire_every", "int", 1, "steps between rewirings", least=1)
@@ -212,18 +211,11 @@ class DeepR(Watching, LangevinMethod):
             return wiring.layer_active, [0] * len(wiring.layers)
         positions, alive = wiring.positions(), wiring.theta.detach() >= 0
         survivors, died = positions[alive], positions[dead]
-        counts = self._births_of_layers(number, wiring, survivors, died, step)
+        counts = births_of_layers(wiring, survivors, died, step, self.shares[number])
         uphill = bool(group.get("maximize"))
         newborns = self.choose(Growth(wiring, survivors, died, counts, sources, step, uphill))
-        born, _ = wiring.replace_(dead, newborns, self.adapter.carried(number, group))
+        born, _ = wiring.replace_(dead, newborns, self.adapter.carried(number, group), survivors=survivors)
         return wiring.layer_active, born
-
-    def _births_of_layers(self, number: int, wiring: Wiring, survivors: Tensor, died: Tensor, step: int) -> list[int]:
-        """How many newborns each layer gets: by the very draw that uniform births would have been."""
-        if len(wiring.layers) == 1:
-            return [died.numel()]
-        uniform = draw_newborns(wiring, survivors, died, step, shares=self.shares[number])
-        return per_layer(wiring.geometry, uniform)
 
     def train(self, step: int) -> tuple[list[int], list[int]]:
         active, rewired = super().train(step)

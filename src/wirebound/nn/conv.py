@@ -110,7 +110,7 @@ class ConvGradient:
         index = index_of(rows, columns, n_in)  # as if these were the connections of the layer
         theta = self.dy.new_zeros(rows.numel())
         backward = ops.backend_of(theta).conv2d_backward
-        return cast(Tensor, backward(self.x, self.dy, theta, index, window, False, True)[1])
+        return cast(Tensor, backward(self.x.detach(), self.dy, theta, index, window, False, True)[1])
 
 
 class SparseConvNd(SparseLayer):

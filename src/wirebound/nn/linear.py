@@ -32,7 +32,7 @@ class LinearGradient:
     def at(self, rows: Tensor, columns: Tensor) -> Tensor:
         index = index_of(rows, columns, self.x.shape[1])  # as if these were the connections of the layer
         theta = self.dy.new_zeros(rows.numel())
-        return cast(Tensor, ops.backend_of(theta).linear_backward(self.x, self.dy, theta, index, False, True)[1])
+        return cast(Tensor, ops.backend_of(theta).linear_backward(self.x.detach(), self.dy, theta, index, False, True)[1])
 
 
 class SparseLinear(SparseLayer):

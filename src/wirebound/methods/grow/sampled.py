@@ -1,16 +1,15 @@
 """Growth by the gradient of sampled candidates: O(K + candidates) memory, O(candidates · batch) time, nothing dense."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from wirebound.methods.drop import smallest
 from wirebound.methods.grow.gradient import averaged, several_ranks, towards_signs
 from wirebound.methods.grow.growth import Growth
-from wirebound.wiring import draw_dormant, draw_newborns
+from wirebound.wiring import draw_dormant, draw_dormant_in_layers, draw_newborns
+from wirebound.wiring.draw import per_layer
 from wirebound.wiring.room import Room
 
 
@@ -36,54 +35,64 @@ class SampledGradient:
             raise ValueError(f"candidates (={self.candidates}) must be a finite number > 0")
 
     def __call__(self, growth: Growth) -> Tensor:
-        found = [self._best(growth, layers, count) for layers, count in growth.regions]
-        chosen = torch.cat(found) if found else growth.dead[:0]
+        positions, drawn = draw_candidates(growth, self.candidates)
+        scores = self._scores(growth, positions)
+        wanted, first = growth.counts or [growth.dead.numel()], 0
+        room = None if (caps := growth.wiring.fan_caps) is None else Room(growth.wiring.geometry, caps, growth.survivors)
+        found = [positions[:0]]
+        for count, size in zip(wanted, drawn, strict=True):
+            own, first = slice(first, first + size), first + size
+            if count and size:
+                found.append(best(positions[own], scores[own], count, room))
+        chosen = torch.cat(found).sort().values
+        if chosen.numel() == growth.dead.numel():
+            return chosen
         where = (growth.wiring, growth.survivors, growth.dead, growth.step)
         return draw_newborns(*where, chosen=chosen, counts=growth.counts)
 
-    def _best(self, growth: Growth, layers: range, count: int) -> Tensor:
-        positions = draw_candidates(growth, layers, count, self.candidates)
-        scores = self._scores(growth, layers, positions)
-        scored = torch.nonzero(scores > 0).view(-1)
-        positions, scores = positions[scored], scores[scored]
-        if (fan_caps := growth.wiring.fan_caps) is not None:  # from high to low, whatever there is still room for
-            order = scores.sort(descending=True, stable=True).indices
-            return Room(growth.wiring.geometry, fan_caps, growth.survivors).take(positions[order], count).sort().values
-        return positions[smallest(scores.neg(), min(count, scores.numel()))]
-
-    def _scores(self, growth: Growth, layers: range, positions: Tensor) -> Tensor:
-        gradient, wiring = gradient_at(growth, layers, positions), growth.wiring
+    def _scores(self, growth: Growth, positions: Tensor) -> Tensor:
+        gradient, wiring = gradient_at(growth, positions), growth.wiring
         if self.towards_sign:
-            signs = torch.where(wiring.negative_signs(positions), -1, 1)
-        elif wiring.column_signs is not None:
-            signs = wiring.column_signs[wiring.geometry.locate(positions)[0]]
-        else:
+            return torch.where(wiring.negative_signs(positions) ^ growth.uphill, gradient, -gradient)
+        if wiring.column_signs is None:
             return gradient.abs()
+        signs = wiring.column_signs[wiring.geometry.locate(positions)[0]]
         return towards_signs(gradient, signs, uphill=growth.uphill)
 
 
-def draw_candidates(growth: Growth, layers: Sequence[int], count: int, candidates: float) -> Tensor:
-    """Sorted dormant positions of these layers, uniform without replacement: a multiple of their connections, or all."""
-    wiring, places = growth.wiring, growth.wiring.layer_places
-    wanted = max(count, round(candidates * sum(places[layer] for layer in layers)))
-    return draw_dormant(wiring, growth.survivors, wanted, growth.step, [i for i in layers if not wiring.is_frozen(i)])
+def draw_candidates(growth: Growth, candidates: float) -> tuple[Tensor, list[int]]:
+    """Sorted dormant positions, uniform without replacement, as a multiple of the active ones, and how many they are: of
+    each layer that grows, or anywhere in the wiring. At least as many as have to grow, where there are so many."""
+    wiring, survivors, step = growth.wiring, growth.survivors, growth.step
+    if growth.counts is None:
+        positions = draw_dormant(wiring, survivors, max(growth.dead.numel(), round(candidates * wiring.budget)), step)
+        return positions, [positions.numel()]
+    places = zip(growth.counts, wiring.layer_places, strict=True)
+    counts = [max(count, round(candidates * active)) if count else 0 for count, active in places]
+    return draw_dormant_in_layers(wiring, survivors, counts, step)
 
 
-def gradient_at(growth: Growth, layers: Sequence[int], positions: Tensor) -> Tensor:
-    """∂E/∂w at sorted positions of these layers; 0 where no backward pass has come by."""
-    geometry, found, together = growth.wiring.geometry, list[Tensor](), several_ranks()
-    edges = [geometry.position_start[layer] for layer in (*layers, layers[-1] + 1)]
-    bounds = [0, positions.numel()]
-    if len(layers) > 1:
-        bounds = torch.searchsorted(positions, torch.tensor(edges, device=positions.device)).tolist()
-    for number, layer in enumerate(layers):
-        own = positions[bounds[number] : bounds[number + 1]] - edges[number]
-        gradient = growth.wiring.theta.new_zeros(own.numel())
-        if own.numel() and (sources := growth.sources.get(layer, ())):
-            columns = own // geometry.n_out[layer]
-            rows = own - columns * geometry.n_out[layer]
+def gradient_at(growth: Growth, positions: Tensor) -> Tensor:
+    """∂E/∂w at sorted positions; 0 in layers that no backward pass has come by."""
+    geometry, found, theta = growth.wiring.geometry, list[Tensor](), growth.wiring.theta.detach()
+    numbers = per_layer(geometry, positions) if geometry.layers > 1 else [positions.numel()]
+    for layer, own in enumerate(positions.split(numbers)):
+        sources, gradient = growth.sources.get(layer, ()), None
+        if own.numel() and sources:
+            local, n_out = own - geometry.position_start[layer], geometry.n_out[layer]
+            columns = local // n_out
+            rows = local - columns * n_out
             for source in sources:
-                gradient += source.at(rows, columns)
-        found.append(gradient)
-    gradient = found[0] if len(found) == 1 else torch.cat(found)
-    return averaged(gradient) if together else gradient
+                gradient = source.at(rows, columns) if gradient is None else gradient + source.at(rows, columns)
+        found.append(theta.new_zeros(own.numel()) if gradient is None else gradient)
+    gradient = torch.cat(found)
+    return averaged(gradient) if several_ranks() else gradient
+
+
+def best(positions: Tensor, scores: Tensor, count: int, room: Room | None) -> Tensor:
+    """The positions with the highest scores > 0, at most ``count``, and those only that there is still room for."""
+    if room is None:
+        values, places = scores.topk(min(count, scores.numel()))
+        return positions[places[values > 0]]
+    values, order = scores.sort(descending=True, stable=True)
+    return room.take(positions[order[values > 0]], count)

@@ -9,7 +9,7 @@ Every array that is carried along (θ, optimiser state) is put in order again, i
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,8 @@ from wirebound.ops.faults import not_finite
 from wirebound.ops.layout import Geometry, pack
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import Carried, Counts, DriftAndNoise, Rule, RuleKind, State, StepCounts, WiringArrays
+
+Sample = Callable[[int, int, int, int, int, torch.device], Tensor]  # ``sample_sorted``, by whoever does it quickest
 
 
 def _sgd_(theta: Tensor, grad: Tensor, rule: Rule, state: State, newborn: float) -> None:
@@ -128,7 +130,7 @@ class Dormant:
 
 def draw_newborns(
     wiring: WiringArrays, survivors: Tensor, count: int, step: int, shares: Sequence[float] | None,
-    closed: Sequence[bool] | None = None,
+    closed: Sequence[bool] | None = None, sample: Sample = philox.sample_sorted,
 ) -> Tensor:  # fmt: skip
     """Sorted positions of ``count`` newborns: uniform over all dormant ones, or over those of layers drawn by share.
 
@@ -141,12 +143,14 @@ def draw_newborns(
         for i in open_layers:
             room[i] = geometry.sizes[i] - (bounds[i + 1] - bounds[i])
         counts = draw_layers(count, shares, room, wiring.seed, stream_of(Stream.NEWBORN_LAYER, wiring.index), step)
-        return draw_in_layers(wiring, survivors, counts, step)
+        return draw_in_layers(wiring, survivors, counts, step, sample)
     dormant, stream = Dormant(geometry, survivors, open_layers), stream_of(Stream.NEWBORN, wiring.index)
-    return dormant.at(philox.sample_sorted(dormant.size, count, wiring.seed, stream, step, device))
+    return dormant.at(sample(dormant.size, count, wiring.seed, stream, step, device))
 
 
-def draw_in_layers(wiring: WiringArrays, survivors: Tensor, counts: Sequence[int], step: int) -> Tensor:
+def draw_in_layers(
+    wiring: WiringArrays, survivors: Tensor, counts: Sequence[int], step: int, sample: Sample = philox.sample_sorted
+) -> Tensor:
     """Sorted positions of ``counts[i]`` newborns in layer i, uniform over the dormant ones of that layer."""
     geometry, device, bounds = wiring.geometry, survivors.device, _bounds(wiring.geometry, survivors)
     born = [torch.empty(0, dtype=torch.int64, device=device)]
@@ -154,26 +158,26 @@ def draw_in_layers(wiring: WiringArrays, survivors: Tensor, counts: Sequence[int
         if n:
             stream = stream_of(Stream.NEWBORN, wiring.index, layer=i)
             room = geometry.sizes[i] - (bounds[i + 1] - bounds[i])
-            ranks = philox.sample_sorted(room, n, wiring.seed, stream, step, device)
+            ranks = sample(room, n, wiring.seed, stream, step, device)
             start = geometry.position_start[i]
             born.append(start + philox.dormant_at(ranks, survivors[bounds[i] : bounds[i + 1]] - start))
     return torch.cat(born)
 
 
 def replace_(
-    wiring: WiringArrays, carried: Sequence[tuple[Tensor, float | Tensor]], dead: Tensor, newborns: Tensor, negative: Tensor
+    wiring: WiringArrays, carried: Sequence[tuple[Tensor, float | Tensor]], dead: Tensor, newborns: Tensor, negative: Tensor,
+    survivors: Tensor,
 ) -> tuple[Counts, Counts]:
     """Replace the ``dead`` (sorted indices) by as many ``newborns`` (sorted dormant positions), in place.
 
     ``carried`` are (array of length K, what newborns hold there: one value, or one for each). ``negative`` says
-    whether the sign of each newborn is -1. Returns (born, died) of each layer.
+    whether the sign of each newborn is -1; ``survivors`` are the sorted positions of who stays. Returns (born, died) of each layer.
     """
     geometry, colptr, packed_rows = wiring.geometry, wiring.colptr, wiring.packed_rows
     edges = torch.tensor(geometry.column_start, device=colptr.device)
     bounds = colptr[edges]
     died = torch.searchsorted(dead, bounds).diff()
     kept = _survivors(packed_rows, dead)
-    survivors = geometry.positions(packed_rows, colptr).index_select(0, kept)
     columns, rows = geometry.locate(newborns)
     # Two sorted lists merge: a newborn's place is its number plus the survivors before it, and these take the other places
     # in their order. One gather for each array, from where its elements were, then moves all survivors.
@@ -248,7 +252,7 @@ class ReferenceSteps:
         survivors = positions.index_select(0, _survivors(wiring.packed_rows, dead))
         newborns = draw_newborns(wiring, survivors, dead.numel(), step, shares)
         negative = philox.negative_signs(newborns, wiring.seed, wiring.index)
-        return replace_(wiring, carried, dead, newborns, negative)
+        return replace_(wiring, carried, dead, newborns, negative, survivors)
 
     def step_(
         self, wiring: WiringArrays, theta: Tensor, grad: Tensor | None, rule: Rule, state: State,
