@@ -52,6 +52,7 @@ from wirebound.nn import (
     sparsify,
     to_dense,
     unfreeze,
+    wire_by_correlation_,
     wirings,
 )  # fmt: skip
 from wirebound.posterior import SampleCollector, Samples
@@ -65,5 +66,5 @@ __all__ = [
     "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLinear",
     "SparseRNN", "SparseRNNCell", "StepInfo", "WeightAverage", "Wiring", "WiringError", "__version__",
     "distributed", "drop", "freeze", "grow", "ledger", "load", "parameter_groups", "save", "schedule", "set_rates", "sparsify",
-    "to_dense", "unfreeze", "when", "wirings",
+    "to_dense", "unfreeze", "when", "wire_by_correlation_", "wirings",
 ]  # fmt: skip

@@ -6,7 +6,8 @@ dormant positions; with ``needs_gradient = True`` it finds the sources of the gr
 """
 
 from wirebound.methods.grow.gradient import Best, Gradient
-from wirebound.methods.grow.growth import Growth, GrowRule, Random
+from wirebound.methods.grow.growth import GrowRule, Growth, Random
 from wirebound.methods.grow.sampled import SampledGradient
+from wirebound.methods.grow.topological import Topological
 
-__all__ = ["Best", "Gradient", "GrowRule", "Growth", "Random", "SampledGradient"]
+__all__ = ["Best", "Gradient", "GrowRule", "Growth", "Random", "SampledGradient", "Topological"]
