@@ -13,6 +13,7 @@ from wirebound import distributed, schedule
 from wirebound.checkpoint import Checkpoint, CheckpointError, load, save
 from wirebound.ledger import Ledger, ledger
 from wirebound.methods import (
+    GSE,
     SET,
     ConstantRate,
     DeepR,
@@ -52,6 +53,7 @@ from wirebound.nn import (
     sparsify,
     to_dense,
     unfreeze,
+    wire_by_correlation_,
     wirings,
 )  # fmt: skip
 from wirebound.posterior import SampleCollector, Samples
@@ -59,11 +61,11 @@ from wirebound.version import __version__
 from wirebound.wiring import Constraints, Wiring, WiringError
 
 __all__ = [
-    "SET", "Checkpoint", "CheckpointError", "ConstantRate", "Constraints", "DeepR", "Dense", "Dropout", "Evolve", "Fixed",
+    "GSE", "SET", "Checkpoint", "CheckpointError", "ConstantRate", "Constraints", "DeepR", "Dense", "Dropout", "Evolve", "Fixed",
     "L1Shrinkage", "LayerInfo", "Ledger", "MagnitudePruning", "Method", "RigL", "SampleCollector", "Samples",
     "SoftDeepR", "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
     "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLinear",
     "SparseRNN", "SparseRNNCell", "StepInfo", "WeightAverage", "Wiring", "WiringError", "__version__",
     "distributed", "drop", "freeze", "grow", "ledger", "load", "parameter_groups", "save", "schedule", "set_rates", "sparsify",
-    "to_dense", "unfreeze", "when", "wirings",
+    "to_dense", "unfreeze", "when", "wire_by_correlation_", "wirings",
 ]  # fmt: skip

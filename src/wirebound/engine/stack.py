@@ -61,6 +61,8 @@ def why_not_fused(model: nn.Module, method: Method) -> str:
         return "the native kernels are not in use"
     if type(method) not in (DeepR, Fixed, Dense):
         return f"method (={type(method).__name__}) has no fused step"
+    if isinstance(method, DeepR) and method.births != "uniform":
+        return f"births (={method.births!r}) needs each layer's gradient in the step, which the fused step does not keep"
     if any(wiring.constrained for wiring in wirings(model)):
         return "neurons have caps or signs"
     stack = read_stack(model)

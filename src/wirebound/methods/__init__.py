@@ -9,6 +9,7 @@ from wirebound.methods.deep_r import DeepR
 from wirebound.methods.dense import Dense
 from wirebound.methods.evolve import Evolve
 from wirebound.methods.fixed import Fixed
+from wirebound.methods.gse import GSE
 from wirebound.methods.l1_shrinkage import L1Shrinkage
 from wirebound.methods.method import LayerInfo, Method, StepInfo
 from wirebound.methods.pruning import MagnitudePruning
@@ -16,11 +17,11 @@ from wirebound.methods.rigl import RigL
 from wirebound.methods.set import SET
 from wirebound.methods.soft_deep_r import SoftDeepR
 
-for _method in (DeepR, Fixed, Dense, SoftDeepR, ConstantRate, L1Shrinkage, MagnitudePruning, SET, RigL):
+for _method in (DeepR, Fixed, Dense, SoftDeepR, ConstantRate, L1Shrinkage, MagnitudePruning, SET, RigL, GSE):
     register(_method)
 
 __all__ = [
-    "METHODS", "SET", "ConstantRate", "DeepR", "Dense", "Evolve", "Fixed", "L1Shrinkage", "LayerInfo", "MagnitudePruning",
+    "GSE", "METHODS", "SET", "ConstantRate", "DeepR", "Dense", "Evolve", "Fixed", "L1Shrinkage", "LayerInfo", "MagnitudePruning",
     "Method", "RigL", "RunLength", "Setting", "SoftDeepR", "StepInfo", "WeightAverage", "attached", "drop", "grow",
     "register", "when",
 ]  # fmt: skip

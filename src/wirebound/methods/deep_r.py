@@ -13,6 +13,12 @@ Differs from the paper in that α follows from a wanted turnover unless it is gi
 start with their layer's second moment where the optimiser keeps one; in that several steps may pass between rewirings
 (``rewire_every``; θ then stops at 0 in between); and in that newborns of a global budget are spread over the layers by
 their initial shares, as the authors' code does, unless ``newborns="uniform"``.
+
+With ``births="gradient"`` the last line of the box is another, which is no longer Algorithm 1, nor does its sampling of
+a posterior hold: how many newborns each layer gets is drawn as before; in each such layer as many dormant connections as
+``candidates`` · its active ones are drawn uniformly, and born are those of them whose gradient pulls θ up most, the
+largest − sign · ∂E/∂w. Where fewer than needed have one > 0, the rest is drawn uniformly as before. Gradient, ℓ1, noise,
+death, constant signs and K stay as they are.
 """
 
 import itertools
@@ -24,14 +30,16 @@ import torch
 from torch import nn, optim
 
 from wirebound import ops, schedule
-from wirebound.methods.declaration import AUTO, NEWBORNS, NOISE, TEMPERATURE, Setting
+from wirebound.methods.declaration import AUTO, CANDIDATES, NEWBORNS, NOISE, TEMPERATURE, Setting
+from wirebound.methods.grow import Growth, SampledGradient
 from wirebound.methods.method import WiringMethod
 from wirebound.methods.turnover import Turnover, next_look
+from wirebound.methods.watching import Watching
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import DriftAndNoise
 from wirebound.optim.adapter import OptimizerAdapter
 from wirebound.schedule import Noise, Rate, Scalar
-from wirebound.wiring import Wiring
+from wirebound.wiring import Wiring, births_of_layers
 
 PRICE = Setting("l1", "float", AUTO, "α, the ℓ1 pull of every active connection towards 0; auto: by the wanted turnover", least=0, words=(AUTO,))
 REWIRE_EVERY = Setting("rewire_every", "int", 1, "steps between rewirings", least=1)
@@ -41,6 +49,9 @@ _WANTED = "κ, with l1 auto: share of the connections replaced while one moves b
 TURNOVER = Setting("turnover", "float", 0.07, _WANTED, above=0)
 _START = "Adam's second moment of a newborn: its layer's, or its own from the first gradient on"
 MOMENTS = Setting("newborn_moments", "str", "layer", _START, choices=("layer", "own"))
+
+_CHOICE = "births: uniform among the dormant, as the paper has it, or those of drawn candidates whose gradient pulls most"
+BIRTHS = Setting("births", "str", "uniform", _CHOICE, choices=("uniform", "gradient"))
 
 
 @torch.no_grad()
@@ -117,7 +128,7 @@ class LangevinMethod(WiringMethod):
         return known[1]
 
 
-class DeepR(LangevinMethod):
+class DeepR(Watching, LangevinMethod):
     """Deep rewiring of a sparsified model.
 
     Args:
@@ -133,30 +144,41 @@ class DeepR(LangevinMethod):
         turnover: κ, with ``l1="auto"``: the share of the connections that is replaced while one moves by its own strength.
         newborn_moments: ``"layer"``, the second moment of a newborn (Adam and its kin) is its layer's, so that its first
             steps are as long as its gradient deserves; or ``"own"``, from its first gradient on, as if training began.
+        births: ``"uniform"`` over the dormant connections, as in Algorithm 1, or ``"gradient"``: among drawn candidates,
+            those whose gradient pulls their θ up most (above, what differs from the paper). Such a step needs the
+            layers' inputs and output gradients, so it runs module by module, not fused.
+        candidates: with ``births="gradient"``, how many are drawn in a layer, as a multiple of its active connections.
     """
 
     name = "deep-r"
     title = "DEEP R"
-    settings = (PRICE, NOISE, TEMPERATURE, REWIRE_EVERY, SHARE, TURNOVER, MOMENTS)
+    settings = (PRICE, NOISE, TEMPERATURE, REWIRE_EVERY, SHARE, TURNOVER, MOMENTS, BIRTHS, CANDIDATES)
 
     def __init__(
         self, model: nn.Module, optimizer: optim.Optimizer, *, l1: Rate | str = AUTO, noise: Noise = NOISE.default,
         temperature: Rate | None = None, rewire_every: int = 1, newborns: str = "share",
         turnover: float = TURNOVER.default, newborn_moments: str = MOMENTS.default,
+        births: str = BIRTHS.default, candidates: float = CANDIDATES.default,
     ) -> None:  # fmt: skip
-        for setting, value in ((REWIRE_EVERY, rewire_every), (SHARE, newborns), (TURNOVER, turnover), (MOMENTS, newborn_moments)):
+        given = (rewire_every, newborns, turnover, newborn_moments, births, candidates)
+        for setting, value in zip((REWIRE_EVERY, SHARE, TURNOVER, MOMENTS, BIRTHS, CANDIDATES), given, strict=True):
             setting.check(value)
         fixed = l1 if not isinstance(l1, str) else 0.0
         if isinstance(l1, str):
             PRICE.check(l1)
         self.take_rates(model, optimizer, fixed, noise, temperature, ages=newborn_moments == "own")
         self.rewire_every, self.newborns, self.newborn_moments = rewire_every, newborns, newborn_moments
+        self.births, self.choose = births, SampledGradient(candidates, towards_sign=True)
         self.adapter.own.newborns_by_layer = newborn_moments == "layer"
         self.shares = self._initial_shares()
         self.turnover = Turnover(self.wirings, turnover) if l1 == AUTO else None
         if self.turnover is not None:
             self.l1 = [*self.turnover.l1]
         self.attach()
+        self.steps = 0
+
+    def wants_sources(self, step: int) -> bool:
+        return self.births == "gradient" and step % self.rewire_every == 0
 
     def _initial_shares(self) -> list[list[float] | None]:
         """The layers' initial shares, where newborns follow them; one layer has nothing to share."""
@@ -167,6 +189,8 @@ class DeepR(LangevinMethod):
         theta, adapter, shares = wiring.theta, self.adapter, self.shares[number]
         group = adapter.group(wiring)
         drifts, clamp = self.drifts(number, wiring, step, adapter.lr(group)), step % self.rewire_every != 0
+        if self.wants_sources(step):
+            return self._step_by_gradient(number, wiring, drifts, step)
         if wiring.constrained or wiring.has_frozen:  # newborns are drawn among the positions that are allowed
             born, dead = [0] * len(wiring.layers), self.update(number, wiring, drifts, step, clamp=clamp)
             if dead.numel():
@@ -177,6 +201,21 @@ class DeepR(LangevinMethod):
         take_step = ops.backend_of(theta).step_
         counts = take_step(wiring, theta, theta.grad, rule, state, drifts, carried, step, shares, clamp=clamp)
         return ops.numbers(counts.active), wiring.changed(before, counts.born, counts.died)[0]
+
+    def _step_by_gradient(
+        self, number: int, wiring: Wiring, drifts: Sequence[DriftAndNoise], step: int
+    ) -> tuple[list[int], list[int]]:
+        sources, group = self.sources(wiring), self.adapter.group(wiring)
+        dead = self.update(number, wiring, drifts, step, clamp=False)
+        if not dead.numel():
+            return wiring.layer_active, [0] * len(wiring.layers)
+        positions, alive = wiring.positions(), wiring.theta.detach() >= 0
+        survivors, died = positions[alive], positions[dead]
+        counts = births_of_layers(wiring, survivors, died, step, self.shares[number])
+        uphill = bool(group.get("maximize"))
+        newborns = self.choose(Growth(wiring, survivors, died, counts, sources, step, uphill))
+        born, _ = wiring.replace_(dead, newborns, self.adapter.carried(number, group), survivors=survivors)
+        return wiring.layer_active, born
 
     def train(self, step: int) -> tuple[list[int], list[int]]:
         active, rewired = super().train(step)

@@ -10,6 +10,10 @@ import torch
 from torch import Tensor
 
 from wirebound import ops
+from wirebound.methods.when import Curve
+from wirebound.ops import philox
+
+_LEAST = 1e-300  # |w| that a logarithm is taken of
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,39 @@ class Magnitude:
 
     def __call__(self, stock: Stock, most: int) -> Tensor:
         return smallest(stock.weights.abs(), most)
+
+
+@dataclass(frozen=True)
+class SoftMagnitude:
+    """Drawn connections, small ones more often: one after another in proportion to |w|^(−1/temperature).
+
+    At temperature 0 it is ``Magnitude``, at infinity ``Random``. Soft removal as in CHTs (Zhang et al. 2025), which also
+    weighs a connection by the others of its neurons.
+
+    Args:
+        temperature: a number >= 0, or a function of the step (``wb.when.linear`` and the like).
+    """
+
+    temperature: float | Curve = 1.0
+
+    def __post_init__(self) -> None:
+        if not callable(self.temperature):
+            self._checked(self.temperature)
+
+    @staticmethod
+    def _checked(temperature: float) -> float:
+        if not temperature >= 0:
+            raise ValueError(f"temperature (={temperature}) must be a number >= 0")
+        return temperature
+
+    def __call__(self, stock: Stock, most: int) -> Tensor:
+        size, temperature = stock.weights.abs(), self.temperature
+        temperature = self._checked(temperature(stock.step)) if callable(temperature) else temperature
+        if temperature == 0:
+            return smallest(size, most)
+        # Weights of 0 go first, in any order among themselves.
+        logs = size.to(torch.float64).clamp(min=_LEAST).log()
+        return smallest(logs / temperature - philox.gumbels(stock.seed, stock.stream, stock.step, logs.numel(), logs.device), most)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from wirebound import ops
 from wirebound.methods.deep_r import layer_drifts
 from wirebound.methods.drop import DropRule, Stock
 from wirebound.methods.grow import GrowRule, Growth
-from wirebound.methods.method import WiringMethod, load_rows
+from wirebound.methods.method import load_rows
+from wirebound.methods.watching import Watching
 from wirebound.methods.when import Every
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.optim.adapter import OptimizerAdapter
@@ -67,7 +68,7 @@ def first_strength(wiring: Wiring, newborns: Tensor, scale: float, step: int) ->
     return nu.abs().to(theta.dtype) * spread[layers]
 
 
-class Evolve(WiringMethod):
+class Evolve(Watching):
     """Train a sparsified model and replace connections by rules of one's choice.
 
     Args:
@@ -107,32 +108,8 @@ class Evolve(WiringMethod):
         constant = torch.where(wiring.negative_signs(wiring.positions()), -1.0, 1.0)
         return torch.where(weights == 0, constant, weights.sign()).to(torch.int8)
 
-    @property
-    def steps(self) -> int:
-        """Steps taken so far. Whoever sets it decides what the next backward pass has to leave behind."""
-        return self._steps
-
-    @steps.setter
-    def steps(self, value: int) -> None:
-        self._steps = value
-        wanted = self._next_grows_by_gradient()
-        for wiring in self.wirings:
-            wiring.watch = {} if wanted else None
-
-    def _next_grows_by_gradient(self) -> bool:
-        return getattr(self.grow, "needs_gradient", False) and self.when.share(self._steps + 1) > 0
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if self._attached:
-            self.steps = self._steps  # copied wirings leave out what theirs was watched for
-
-    def forget_gradients(self) -> None:
-        for wiring in self.wirings:  # gradients that are dropped must not count in what grows either
-            if wiring.watch is None and self._next_grows_by_gradient():
-                wiring.watch = {}  # an interrupt came between two wirings
-            for sources in (wiring.watch or {}).values():
-                sources.clear()
+    def wants_sources(self, step: int) -> bool:
+        return getattr(self.grow, "needs_gradient", False) and self.when.share(step) > 0
 
     def step_wiring(self, number: int, wiring: Wiring, step: int) -> tuple[list[int], list[int]]:
         none, lr = [0.0] * len(wiring.layers), self.adapter.lr(self.adapter.group(wiring))
@@ -152,21 +129,14 @@ class Evolve(WiringMethod):
         alive[dead] = False
         edges = torch.searchsorted(dead, torch.tensor(wiring.bounds, device=dead.device))
         counts = None if self.scope == "global" else edges.diff().tolist()
-        newborns = self.grow(Growth(wiring, positions[alive], positions[dead], counts, self._sources(wiring), step))
+        sources = self.sources(wiring) if getattr(self.grow, "needs_gradient", False) else {}
+        uphill = bool(self.adapter.group(wiring).get("maximize"))
+        newborns = self.grow(Growth(wiring, positions[alive], positions[dead], counts, sources, step, uphill))
         carried: list[tuple[Tensor, float | Tensor]] = [*self.adapter.carried(number, self.adapter.group(wiring))]
         if signs is not None:
             carried.append((signs, torch.where(wiring.negative_signs(newborns), -1, 1).to(torch.int8)))
         strength = first_strength(wiring, newborns, self.newborn_scale, step)
         return wiring.replace_(dead, newborns, carried, strength)[0]
-
-    def _sources(self, wiring: Wiring) -> dict[int, Any]:
-        if not getattr(self.grow, "needs_gradient", False):
-            return {}
-        if wiring.watch is None or not any(wiring.watch.values()):
-            names = ", ".join(layer.name for layer in wiring.layers)
-            wanted = f"step {self.steps + 1} must leave the gradient of dormant connections of {names}, but has not"
-            raise RuntimeError(f"the backward pass of {wanted}: run the forward pass after the step before")
-        return dict(wiring.watch)
 
     def holds(self) -> list[tuple[str, list[Tensor], str]]:
         return [("signs at birth", list(self.signs), "K × one byte")]

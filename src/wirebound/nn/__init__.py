@@ -2,6 +2,7 @@
 
 from wirebound.nn.conv import SparseConv1d, SparseConv2d, SparseConv3d
 from wirebound.nn.conv_transpose import SparseConvTranspose1d, SparseConvTranspose2d, SparseConvTranspose3d
+from wirebound.nn.correlated import wire_by_correlation_
 from wirebound.nn.dropout import Dropout
 from wirebound.nn.learning_rate import parameter_groups
 from wirebound.nn.linear import SparseLinear
@@ -15,5 +16,5 @@ __all__ = [
     "Dropout", "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
     "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLayer",
     "SparseLinear", "SparseMatrix", "SparseRNN", "SparseRNNCell", "SparseSequential", "freeze", "parameter_groups", "set_rates",
-    "sparse_layers", "sparsify", "to_dense", "unfreeze", "wirings",
+    "sparse_layers", "sparsify", "to_dense", "unfreeze", "wire_by_correlation_", "wirings",
 ]  # fmt: skip

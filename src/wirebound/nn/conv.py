@@ -19,7 +19,7 @@ from wirebound.nn.options import WiringOptions
 from wirebound.nn.sparse_layer import SparseLayer
 from wirebound.nn.trace import by_operators, one_node, recorded
 from wirebound.ops import ConvWindow
-from wirebound.ops.layout import LayerIndex
+from wirebound.ops.layout import LayerIndex, index_of
 from wirebound.wiring import LayerShape
 
 if TYPE_CHECKING:
@@ -103,6 +103,14 @@ class ConvGradient:
         patches = patches[:, :, first - low * places : last - low * places]
         dy = self.dy.reshape(batch, groups, window.out_channels // groups, -1)
         return torch.einsum("ngop,ngcp->goc", dy, patches).flatten(0, 1)
+
+    def at(self, rows: Tensor, columns: Tensor) -> Tensor:
+        window = self.window
+        n_in = window.group_channels * window.kernel[0] * window.kernel[1]
+        index = index_of(rows, columns, n_in)  # as if these were the connections of the layer
+        theta = self.dy.new_zeros(rows.numel())
+        backward = ops.backend_of(theta).conv2d_backward
+        return cast(Tensor, backward(self.x.detach(), self.dy, theta, index, window, False, True)[1])
 
 
 class SparseConvNd(SparseLayer):

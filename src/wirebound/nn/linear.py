@@ -12,7 +12,7 @@ from wirebound.nn.inputs import settle_bias, settle_input, sparse_product
 from wirebound.nn.options import WiringOptions
 from wirebound.nn.sparse_layer import Matrix, SparseLayer
 from wirebound.nn.trace import by_operators, recorded
-from wirebound.ops.layout import LayerIndex
+from wirebound.ops.layout import LayerIndex, index_of
 from wirebound.wiring import LayerShape
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ class LinearGradient:
 
     def block(self, first: int, last: int) -> Tensor:
         return self.dy.t() @ self.x[:, first:last]
+
+    def at(self, rows: Tensor, columns: Tensor) -> Tensor:
+        index = index_of(rows, columns, self.x.shape[1])  # as if these were the connections of the layer
+        theta = self.dy.new_zeros(rows.numel())
+        return cast(Tensor, ops.backend_of(theta).linear_backward(self.x.detach(), self.dy, theta, index, False, True)[1])
 
 
 class SparseLinear(SparseLayer):

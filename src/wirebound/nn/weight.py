@@ -40,6 +40,9 @@ class DenseGradient:
     def block(self, first: int, last: int) -> Tensor:
         return self.gradient[:, first:last]
 
+    def at(self, rows: Tensor, columns: Tensor) -> Tensor:
+        return self.gradient[rows, columns]
+
 
 class Reading:
     """What makes the matrix of a layer as it was at the moment of reading, and brings a gradient back."""

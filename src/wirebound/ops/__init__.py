@@ -15,11 +15,11 @@ from wirebound.ops.backend import Backend
 from wirebound.ops.layer_shapes import GATES, ConvWindow, Recurrence, RecurrentGradients, Stack, StackLayer, StackWiring
 from wirebound.ops.layout import Geometry, LayerIndex
 from wirebound.ops.native import NativeBackend
-from wirebound.ops.reference.steps import draw_in_layers, draw_layers, draw_newborns, replace_
+from wirebound.ops.reference.steps import Dormant, draw_in_layers, draw_layers, draw_newborns, replace_
 from wirebound.ops.rule import Counts, DriftAndNoise, Rule, RuleKind, State, StepCounts, WiringArrays, numbers
 
 __all__ = [
-    "GATES", "Backend", "ConvWindow", "Counts", "DriftAndNoise", "Geometry", "LayerIndex", "Recurrence",
+    "GATES", "Backend", "ConvWindow", "Counts", "Dormant", "DriftAndNoise", "Geometry", "LayerIndex", "Recurrence",
     "RecurrentGradients", "Rule", "RuleKind", "Stack", "StackLayer", "StackWiring", "State",
     "StepCounts", "WiringArrays", "backend_of", "backend_on", "draw_in_layers", "draw_layers", "draw_newborns",
     "native_available", "numbers", "register", "replace_", "unregister", "use",

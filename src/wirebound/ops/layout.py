@@ -35,6 +35,12 @@ class LayerIndex(NamedTuple):
         return self.colptr[self.first : self.last + 1]
 
 
+def index_of(rows: Tensor, columns: Tensor, n_in: int) -> LayerIndex:
+    """The index of positive connections of a matrix, sorted by column and then by row."""
+    colptr = torch.searchsorted(columns, torch.arange(n_in + 1, device=columns.device))
+    return LayerIndex(rows.to(torch.int32), colptr, 0, rows.numel(), 0, n_in)
+
+
 ROW_MASK, MAX_ROWS, MAX_POSITIONS = 0x7FFFFFFF, 1 << 31, 1 << 62
 
 

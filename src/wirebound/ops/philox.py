@@ -25,7 +25,7 @@ class Stream(IntEnum):
     """What a number is drawn for. Two purposes never share a number."""
 
     POSITIONS, WEIGHTS, NOISE, NEWBORN, NEWBORN_LAYER, SIGN, ORDER, OTHER, DROP, NEWBORN_WEIGHT, COLUMN_SIGN = range(11)
-    FOLLOWED, DROPOUT = 11, 12
+    FOLLOWED, DROPOUT, CANDIDATE, GROWTH, FIRST_INPUTS = range(11, 16)
 
 
 def stream_of(purpose: Stream, wiring_index: int, layer: int | None = None) -> int:
@@ -75,6 +75,16 @@ def normals(seed: int, stream: int, step: int, count: int, device: torch.device,
         return torch.empty(0, dtype=torch.float32, device=device)
     skip = first - group_from * 32
     return torch.cat(parts)[skip : skip + count]
+
+
+def gumbels(seed: int, stream: int, step: int, count: int, device: torch.device) -> Tensor:
+    """Standard Gumbel numbers, float64: the largest k of log weight + Gumbel are k draws without replacement in
+    proportion to the weights, one after another."""
+    parts = [torch.empty(0, dtype=torch.float64, device=device)]
+    for first in range(0, count, 4 * _CHUNK_BLOCKS):
+        w = words(seed, stream, step, min(4 * _CHUNK_BLOCKS, count - first), device, first=first)
+        parts.append((w.to(torch.float64) + 0.5).mul_(2.0**-32).log_().neg_().log_().neg_())
+    return torch.cat(parts)
 
 
 def negative_signs(positions: Tensor, seed: int, wiring_index: int) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from wirebound import ops
+from wirebound.ops import philox
 from wirebound.ops.layout import Geometry, pack
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.wiring.room import draw_first, draw_within_caps
@@ -91,11 +92,53 @@ def draw_newborns(
     closed = wiring.layer_rates.frozen if wiring.has_frozen else None
     if wiring.fan_caps is not None:
         return draw_within_caps(geometry, wiring.fan_caps, occupied, chosen, dead, name, counts, shares, closed)
+    sample = ops.backend_on(survivors.device).sample_sorted
     if counts is not None:
-        drawn = ops.draw_in_layers(wiring, occupied, counts, step)
+        drawn = ops.draw_in_layers(wiring, occupied, counts, step, sample)
     else:
-        drawn = ops.draw_newborns(wiring, occupied, dead.numel() - chosen.numel(), step, shares, closed)
+        drawn = ops.draw_newborns(wiring, occupied, dead.numel() - chosen.numel(), step, shares, closed, sample)
     return torch.cat([chosen, drawn]).sort().values if chosen.numel() else drawn
+
+
+def births_of_layers(
+    wiring: Wiring, survivors: Tensor, dead: Tensor, step: int, shares: Sequence[float] | None
+) -> list[int]:
+    """How many newborns each layer gets; drawn by the law of ``draw_newborns``, with fewer numbers."""
+    count, layers = dead.numel(), len(wiring.layers)
+    if layers == 1:
+        return [count]
+    if shares is not None and not wiring.constrained and not wiring.has_frozen:
+        room = [n - have for n, have in zip(wiring.geometry.sizes, per_layer(wiring.geometry, survivors), strict=True)]
+        drawn, left = [], count
+        for layer, share in enumerate(shares):  # one by one, each a binomial of those that are left
+            u = philox.uniform(wiring.seed, stream_of(Stream.NEWBORN_LAYER, wiring.index, layer=layer), step)
+            drawn.append(philox.binomial(left, share / max(share, sum(shares[layer:])) if share else 0.0, u))
+            left -= drawn[-1]
+        if not left and all(n <= most for n, most in zip(drawn, room, strict=True)):
+            return drawn
+    return per_layer(wiring.geometry, draw_newborns(wiring, survivors, dead, step, shares=shares))
+
+
+def draw_dormant(wiring: Wiring, occupied: Tensor, count: int, step: int) -> Tensor:
+    """``count`` sorted positions that are not ``occupied`` (sorted), all subsets equally likely, or all there are; none of
+    them in a frozen layer."""
+    layers, device = [i for i in range(len(wiring.layers)) if not wiring.is_frozen(i)], occupied.device
+    dormant, stream = ops.Dormant(wiring.geometry, occupied, layers), stream_of(Stream.CANDIDATE, wiring.index)
+    sample = ops.backend_on(device).sample_sorted
+    return dormant.at(sample(dormant.size, min(count, dormant.size), wiring.seed, stream, step, device))
+
+
+def draw_dormant_in_layers(wiring: Wiring, occupied: Tensor, counts: Sequence[int], step: int) -> tuple[Tensor, list[int]]:
+    """``draw_dormant`` of so many positions of each layer, or of all that it has; and how many they are of each."""
+    geometry, device, drawn, ranks = wiring.geometry, occupied.device, list[int](), list[Tensor]()
+    sample, dormant_before = ops.backend_on(device).sample_sorted, 0
+    for layer, (count, size, have) in enumerate(zip(counts, geometry.sizes, per_layer(geometry, occupied), strict=True)):
+        drawn.append(0 if wiring.is_frozen(layer) else min(count, size - have))
+        if drawn[-1]:
+            stream = stream_of(Stream.CANDIDATE, wiring.index, layer=layer)
+            ranks.append(sample(size - have, drawn[-1], wiring.seed, stream, step, device).add_(dormant_before))
+        dormant_before += size - have
+    return philox.dormant_at(torch.cat(ranks), occupied) if ranks else occupied[:0], drawn
 
 
 def per_layer(geometry: Geometry, positions: Tensor) -> list[int]:

@@ -63,7 +63,7 @@ class Room:
             if not undecided.numel():
                 break
             c, r = columns[undecided], rows[undecided]
-            sure = (_rank_among_equals(c) < self.outward[c]) & (_rank_among_equals(r) < self.inward[r])
+            sure = (rank_among_equals(c) < self.outward[c]) & (rank_among_equals(r) < self.inward[r])
             sure[count:] = False
             chosen = undecided[sure]
             self._subtract(columns[chosen], rows[chosen], 1)
@@ -95,7 +95,7 @@ class Room:
             if not allowed.size:
                 break
             candidates = allowed.at(numbers.below(allowed.size, count + count // 2 + 2))
-            found = self.take(candidates[_rank_among_equals(candidates) == 0], count)  # each once
+            found = self.take(candidates[rank_among_equals(candidates) == 0], count)  # each once
             count -= found.numel()
             drawn.append(found)
         return torch.cat(drawn) if drawn else self.occupied[:0]
@@ -143,7 +143,7 @@ class Numbers:
         return philox.integers_below(n, *self.name, count, self.device, first=first)
 
 
-def _rank_among_equals(values: Tensor) -> Tensor:
+def rank_among_equals(values: Tensor) -> Tensor:
     """For each element, how many equal ones stand before it."""
     ordered, order = torch.sort(values, stable=True)
     ranks = torch.empty_like(order)

@@ -34,6 +34,9 @@ class GradientSource(Protocol):
     def block(self, first: int, last: int) -> Tensor:
         """∂E/∂w of the columns [first, last) of the layer's matrix, all rows: [n_out, last - first]."""
 
+    def at(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """∂E/∂w at distinct positions of the matrix, sorted by column and then by row, without forming a block."""
+
 
 class Wiring(Connections):
     """One budget of connections over ``layers``.
@@ -245,22 +248,25 @@ class Wiring(Connections):
 
     def replace_(
         self, dead: Tensor, newborns: Tensor, carried: Sequence[tuple[Tensor, float | Tensor]],
-        strength: float | Tensor = 0.0,
+        strength: float | Tensor = 0.0, *, survivors: Tensor | None = None,
     ) -> tuple[list[int], list[int]]:
         """Replace the ``dead`` (sorted indices) by ``newborns`` (sorted positions, dormant or dying); (born, died) of layers.
 
         A newborn's weight is ``strength``, a number >= 0 or one for each, with the constant sign of its position.
-        ``carried`` are the arrays that move along, each with the value, or the values, of newborns.
+        ``carried`` are the arrays that move along, each with the value, or the values, of newborns. ``survivors``: the
+        sorted positions of those that stay, from whoever has drawn the newborns beside them; the rest then checks nothing.
         """
-        if fault := fault_of_newborns(self, self.positions()[self._survive(dead)], newborns, dead.numel()):
-            raise ValueError(fault)
+        if survivors is None:
+            survivors = self.positions()[self._survive(dead)]
+            if fault := fault_of_newborns(self, survivors, newborns, dead.numel()):
+                raise ValueError(fault)
         theta, negative = self.theta.detach(), self.negative_signs(newborns)
         fill: float | Tensor = strength
         if not self.sign_bound:
             fill = torch.where(negative, -1.0, 1.0).to(theta.dtype) * strength
             negative = torch.zeros_like(negative)
         before = self.changing()
-        return self.changed(before, *ops.replace_(self, [(theta, fill), *carried], dead, newborns, negative))
+        return self.changed(before, *ops.replace_(self, [(theta, fill), *carried], dead, newborns, negative, survivors))
 
     def _survive(self, dead: Tensor) -> Tensor:
         survive = torch.ones(self.budget, dtype=torch.bool, device=dead.device)

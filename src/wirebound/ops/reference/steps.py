@@ -9,7 +9,7 @@ Every array that is carried along (θ, optimiser state) is put in order again, i
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,8 @@ from wirebound.ops.faults import not_finite
 from wirebound.ops.layout import Geometry, pack
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.ops.rule import Carried, Counts, DriftAndNoise, Rule, RuleKind, State, StepCounts, WiringArrays
+
+Sample = Callable[[int, int, int, int, int, torch.device], Tensor]  # ``sample_sorted``, by whoever does it quickest
 
 
 def _sgd_(theta: Tensor, grad: Tensor, rule: Rule, state: State, newborn: float) -> None:
@@ -107,33 +109,48 @@ def _bounds(geometry: Geometry, positions: Tensor) -> list[int]:
     return torch.searchsorted(positions, edges).tolist()
 
 
+class Dormant:
+    """The positions of some layers that are not ``occupied`` (sorted), by rank: as if the other layers were not there."""
+
+    def __init__(self, geometry: Geometry, occupied: Tensor, layers: Sequence[int]) -> None:
+        bounds, sizes = _bounds(geometry, occupied), [geometry.sizes[i] for i in layers]
+        self.ends = list(itertools.accumulate(sizes))
+        self.shift = [geometry.position_start[i] - (end - n) for i, end, n in zip(layers, self.ends, sizes, strict=True)]
+        own = [occupied[bounds[i] : bounds[i + 1]] - by for i, by in zip(layers, self.shift, strict=True)]
+        self.occupied = torch.cat(own) if own else occupied[:0]
+        self.size = sum(sizes) - self.occupied.numel()
+
+    def at(self, ranks: Tensor) -> Tensor:
+        places = philox.dormant_at(ranks, self.occupied)
+        if len(self.shift) < 2:
+            return places + sum(self.shift)
+        layer = torch.searchsorted(torch.tensor(self.ends, device=ranks.device), places, right=True)
+        return places + torch.tensor(self.shift, device=ranks.device)[layer]
+
+
 def draw_newborns(
     wiring: WiringArrays, survivors: Tensor, count: int, step: int, shares: Sequence[float] | None,
-    closed: Sequence[bool] | None = None,
+    closed: Sequence[bool] | None = None, sample: Sample = philox.sample_sorted,
 ) -> Tensor:  # fmt: skip
     """Sorted positions of ``count`` newborns: uniform over all dormant ones, or over those of layers drawn by share.
 
     Nobody is born in layers that are ``closed``: a uniform draw counts positions as if those layers were not there.
     """
-    geometry, device, bounds = wiring.geometry, survivors.device, _bounds(wiring.geometry, survivors)
+    geometry, device = wiring.geometry, survivors.device
     open_layers = [i for i in range(geometry.layers) if closed is None or not closed[i]]
     if shares is not None:
-        room = [0] * geometry.layers
+        room, bounds = [0] * geometry.layers, _bounds(geometry, survivors)
         for i in open_layers:
             room[i] = geometry.sizes[i] - (bounds[i + 1] - bounds[i])
         counts = draw_layers(count, shares, room, wiring.seed, stream_of(Stream.NEWBORN_LAYER, wiring.index), step)
-        return draw_in_layers(wiring, survivors, counts, step)
-    ends = list(itertools.accumulate(geometry.sizes[i] for i in open_layers))
-    shift = [geometry.position_start[i] - (end - geometry.sizes[i]) for i, end in zip(open_layers, ends, strict=True)]
-    occupied = torch.cat([survivors[bounds[i] : bounds[i + 1]] - by for i, by in zip(open_layers, shift, strict=True)])
-    stream = stream_of(Stream.NEWBORN, wiring.index)
-    ranks = philox.sample_sorted(ends[-1] - occupied.numel(), count, wiring.seed, stream, step, device)
-    places = philox.dormant_at(ranks, occupied)
-    layer = torch.searchsorted(torch.tensor(ends, device=device), places, right=True)
-    return places + torch.tensor(shift, device=device)[layer]
+        return draw_in_layers(wiring, survivors, counts, step, sample)
+    dormant, stream = Dormant(geometry, survivors, open_layers), stream_of(Stream.NEWBORN, wiring.index)
+    return dormant.at(sample(dormant.size, count, wiring.seed, stream, step, device))
 
 
-def draw_in_layers(wiring: WiringArrays, survivors: Tensor, counts: Sequence[int], step: int) -> Tensor:
+def draw_in_layers(
+    wiring: WiringArrays, survivors: Tensor, counts: Sequence[int], step: int, sample: Sample = philox.sample_sorted
+) -> Tensor:
     """Sorted positions of ``counts[i]`` newborns in layer i, uniform over the dormant ones of that layer."""
     geometry, device, bounds = wiring.geometry, survivors.device, _bounds(wiring.geometry, survivors)
     born = [torch.empty(0, dtype=torch.int64, device=device)]
@@ -141,26 +158,26 @@ def draw_in_layers(wiring: WiringArrays, survivors: Tensor, counts: Sequence[int
         if n:
             stream = stream_of(Stream.NEWBORN, wiring.index, layer=i)
             room = geometry.sizes[i] - (bounds[i + 1] - bounds[i])
-            ranks = philox.sample_sorted(room, n, wiring.seed, stream, step, device)
+            ranks = sample(room, n, wiring.seed, stream, step, device)
             start = geometry.position_start[i]
             born.append(start + philox.dormant_at(ranks, survivors[bounds[i] : bounds[i + 1]] - start))
     return torch.cat(born)
 
 
 def replace_(
-    wiring: WiringArrays, carried: Sequence[tuple[Tensor, float | Tensor]], dead: Tensor, newborns: Tensor, negative: Tensor
+    wiring: WiringArrays, carried: Sequence[tuple[Tensor, float | Tensor]], dead: Tensor, newborns: Tensor, negative: Tensor,
+    survivors: Tensor,
 ) -> tuple[Counts, Counts]:
     """Replace the ``dead`` (sorted indices) by as many ``newborns`` (sorted dormant positions), in place.
 
     ``carried`` are (array of length K, what newborns hold there: one value, or one for each). ``negative`` says
-    whether the sign of each newborn is -1. Returns (born, died) of each layer.
+    whether the sign of each newborn is -1; ``survivors`` are the sorted positions of who stays. Returns (born, died) of each layer.
     """
     geometry, colptr, packed_rows = wiring.geometry, wiring.colptr, wiring.packed_rows
     edges = torch.tensor(geometry.column_start, device=colptr.device)
     bounds = colptr[edges]
     died = torch.searchsorted(dead, bounds).diff()
     kept = _survivors(packed_rows, dead)
-    survivors = geometry.positions(packed_rows, colptr).index_select(0, kept)
     columns, rows = geometry.locate(newborns)
     # Two sorted lists merge: a newborn's place is its number plus the survivors before it, and these take the other places
     # in their order. One gather for each array, from where its elements were, then moves all survivors.
@@ -235,7 +252,7 @@ class ReferenceSteps:
         survivors = positions.index_select(0, _survivors(wiring.packed_rows, dead))
         newborns = draw_newborns(wiring, survivors, dead.numel(), step, shares)
         negative = philox.negative_signs(newborns, wiring.seed, wiring.index)
-        return replace_(wiring, carried, dead, newborns, negative)
+        return replace_(wiring, carried, dead, newborns, negative, survivors)
 
     def step_(
         self, wiring: WiringArrays, theta: Tensor, grad: Tensor | None, rule: Rule, state: State,

@@ -1,60 +1,18 @@
-"""Grow rules: which dormant connections take the place of those that went.
+"""Growth by the gradient of all dormant connections, which is computed a block of columns at a time."""
 
-The gradient of dormant connections is never there as a whole: it is computed a block of columns at a time, of which
-only the best are kept. A rule of one's own is a function of a ``Growth`` that returns sorted dormant positions; with
-``needs_gradient = True`` it finds the sources of the gradient in ``growth.sources``.
-"""
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from wirebound.methods.drop import smallest
-from wirebound.wiring import GradientSource, Wiring, draw_newborns
+from wirebound.methods.grow.growth import Growth
+from wirebound.wiring import draw_newborns
 from wirebound.wiring.room import Room
 
 BLOCK = 1 << 20  # weights whose gradient is there at a time, unless one column has more
-
-
-@dataclass(frozen=True)
-class Growth:
-    """What has to grow: as many connections as died, in all or in each layer."""
-
-    wiring: Wiring  # with the dead still in it
-    survivors: Tensor  # sorted positions
-    dead: Tensor  # sorted positions; they are dormant and may be born again
-    counts: Sequence[int] | None  # newborns of each layer; None: anywhere in the wiring
-    sources: Mapping[int, Sequence[GradientSource]]  # by layer: what the backward passes left
-    step: int
-
-    @property
-    def regions(self) -> list[tuple[range, int]]:
-        """Layers that are chosen from together, and the number of their newborns."""
-        if self.counts is None:
-            return [(range(len(self.wiring.layers)), self.dead.numel())]
-        return [(range(layer, layer + 1), count) for layer, count in enumerate(self.counts) if count]
-
-
-GrowRule: TypeAlias = Callable[[Growth], Tensor]
-
-
-@dataclass(frozen=True)
-class Random:
-    """Uniform over the dormant connections, exactly, without rejection; grows for SET.
-
-    ``by_share``: in a global budget, draw the layer of each newborn in proportion to the layers' first counts.
-    """
-
-    by_share: bool = False
-
-    def __call__(self, growth: Growth) -> Tensor:
-        wiring, counts = growth.wiring, growth.counts
-        shares = [float(n) for n in wiring.initial_counts.tolist()] if self.by_share and counts is None else None
-        return draw_newborns(wiring, growth.survivors, growth.dead, growth.step, counts=counts, shares=shares)
 
 
 class Best:
@@ -132,17 +90,34 @@ def best_of_blocks(growth: Growth, layers: range, count: int, block: int, taken:
         scores, signs = gradient.abs(), growth.wiring.column_signs
         if signs is not None:  # neurons with a sign: only what would let a weight of that sign grow
             start = growth.wiring.geometry.column_start[layer] + first
-            own = signs[start : start + width].to(gradient.dtype)
-            scores = torch.where(own == 0, scores, (-own * gradient).clamp(min=0))
+            scores = towards_signs(gradient, signs[start : start + width], uphill=growth.uphill)
         if room is not None:
             scores = scores * room.open_cells(layer, first, first + width)
         best.offer(growth.wiring.geometry.position_start[layer] + first * n_out, scores)
     return best
 
 
+def towards_signs(gradient: Tensor, signs: Tensor, *, uphill: bool) -> Tensor:
+    """How much the gradient lets weights of these signs grow, >= 0; where the sign is 0 (free), its size."""
+    own = signs.to(gradient.dtype)
+    return torch.where(own == 0, gradient.abs(), (own * gradient if uphill else -own * gradient).clamp(min=0))
+
+
+def several_ranks() -> bool:
+    """Whether gradients are averaged over the ranks of a process group."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def averaged(gradient: Tensor) -> Tensor:
+    """The mean over the ranks."""
+    gradient = gradient.clone(memory_format=torch.contiguous_format)  # it may be a view of someone's
+    dist.all_reduce(gradient)
+    return gradient.div_(dist.get_world_size())
+
+
 def gradient_blocks(growth: Growth, layers: range, block: int) -> Iterator[tuple[int, int, Tensor]]:
     """∂E/∂w of all weights of these layers, in blocks: (layer, first column, [n_out, columns])."""
-    together = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    together = several_ranks()
     geometry, theta = growth.wiring.geometry, growth.wiring.theta
     for layer in layers:
         n_out, n_in, sources = geometry.n_out[layer], geometry.n_in[layer], growth.sources.get(layer, ())
@@ -154,8 +129,4 @@ def gradient_blocks(growth: Growth, layers: range, block: int) -> Iterator[tuple
             gradient = theta.new_zeros(n_out, last - first) if not sources else sources[0].block(first, last)
             for source in sources[1:]:
                 gradient = gradient + source.block(first, last)
-            if together:
-                gradient = gradient.clone(memory_format=torch.contiguous_format)  # it may be a view of someone's
-                dist.all_reduce(gradient)
-                gradient /= dist.get_world_size()
-            yield layer, first, gradient
+            yield layer, first, averaged(gradient) if together else gradient
