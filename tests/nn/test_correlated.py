@@ -74,3 +74,30 @@ def test_what_does_not_fit_is_refused():
         wb.wire_by_correlation_(nn.Linear(60, 5), _data())
     with pytest.raises(ValueError, match="neurons have caps"):
         wb.wire_by_correlation_(_model(constraints=wb.Constraints(max_fan_in=20)), _data())
+
+
+def test_deeper_layers_go_by_what_they_see():
+    torch.manual_seed(0)
+    model = wb.sparsify(nn.Sequential(nn.Linear(60, 40), nn.ReLU(), nn.Dropout(0.5), nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 5)), 0.3)
+    before = [layer.dense_weight() for layer in (model[0], model[3], model[5])]
+    wb.wire_by_correlation_(model, _data(), power=[8.0, 8.0])
+    after = [layer.dense_weight() for layer in (model[0], model[3], model[5])]
+    wb.wirings(model)[0].check()
+    assert model.training
+    assert not torch.equal(before[1], after[1])
+    assert torch.equal(before[2], after[2])
+    seen = model[:2](_data())
+    correlation = torch.corrcoef(seen.t()).nan_to_num().abs()
+
+    def likeness(weight):
+        """The mean correlation of the inputs that a unit has."""
+        wired = (weight != 0).float()
+        return ((wired @ correlation * wired).sum(1) / wired.sum(1).clamp(min=1) ** 2).mean()
+
+    assert likeness(after[1]) > 1.5 * likeness(before[1])
+    with pytest.raises(ValueError, match="power has 4 numbers, but the model has 3 sparse linear layers"):
+        wb.wire_by_correlation_(_model_of_three(), _data(), power=[1, 1, 1, 1])
+
+
+def _model_of_three():
+    return wb.sparsify(nn.Sequential(nn.Linear(60, 9), nn.Linear(9, 9), nn.Linear(9, 5)), 0.5)

@@ -16,7 +16,7 @@ from torch.autograd.graph import increment_version
 from wirebound import schedule
 from wirebound.engine import modules
 from wirebound.engine.modules import DivergedError, never
-from wirebound.engine.stack import Layer, read_stack, why_not_fused
+from wirebound.engine.stack import read_stack, why_not_fused
 from wirebound.engine.window import StepWindow, join, mean
 from wirebound.methods import DeepR, Method
 from wirebound.methods.deep_r import pull_and_push
@@ -25,7 +25,14 @@ from wirebound.nn.dropout import Dropout
 from wirebound.nn.linear import SparseLinear
 from wirebound.nn.sparse_layer import wirings
 from wirebound.ops.native.calls import c_shapes
-from wirebound.ops.native.stack import CROSS_ENTROPY, MEAN_SQUARE, SOFT_CROSS_ENTROPY, count_active, fused_steps, layer_bounds
+from wirebound.ops.native.stack import (
+    CROSS_ENTROPY,
+    MEAN_SQUARE,
+    SOFT_CROSS_ENTROPY,
+    count_active,
+    fused_steps,
+    layer_bounds,
+)
 from wirebound.ops.rule import RuleKind
 from wirebound.ops.structs import array_of
 from wirebound.optim.adapter import OptimizerAdapter

@@ -1,6 +1,7 @@
 """First wirings that are correlated with the data: the inputs of a unit are inputs that vary together."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ _LEAST = 1e-30  # of a correlation, so that inputs without any can still be draw
 
 
 @torch.no_grad()
-def wire_by_correlation_(model: nn.Module, x: Tensor, *, power: float = 1.0) -> None:
+def wire_by_correlation_(model: nn.Module, x: Tensor, *, power: float | Sequence[float] = 1.0) -> None:
     """Draw the positions of the model's first linear layer again, so that the inputs of each unit vary together.
 
         for each unit of the layer, which keeps its number k of connections:
@@ -27,14 +28,28 @@ def wire_by_correlation_(model: nn.Module, x: Tensor, *, power: float = 1.0) -> 
     a block of units at a time: O(K + x) memory, never all pairs of inputs.
 
     Args:
-        model: a sparsified model; its first ``SparseLinear`` whose ``in_features`` x has is wired.
-        x: examples, [number, in_features] or images that flatten to it; a few thousand are enough.
-        power: 0 draws uniformly, large values take the most correlated inputs.
+        model: a sparsified model; its first ``SparseLinear`` layers are wired, in the order of ``model.modules()``.
+        x: examples for the model; a few thousand are enough.
+        power: 0 draws uniformly, large values take the most correlated inputs. Several numbers wire as many layers, one
+            after the other, each by what it sees when the model as it is by then is run on x in eval mode.
     """
-    if not (math.isfinite(power) and power >= 0):
-        raise ValueError(f"power (={power}) must be a finite number >= 0")
-    x = x.flatten(1)
-    layer = _first_layer(model, x)
+    powers = [float(p) for p in power] if isinstance(power, Sequence) else [float(power)]
+    for value in powers:
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"power (={value:g}) must be a finite number >= 0")
+    layers = [module for module in model.modules() if isinstance(module, SparseLinear)]
+    if not layers:
+        raise ValueError(f"model (={type(model).__name__}) has no SparseLinear: call wb.sparsify(model, ...) first")
+    if len(powers) > len(layers):
+        raise ValueError(f"power has {len(powers)} numbers, but the model has {len(layers)} sparse linear layers")
+    for number, (layer, value) in enumerate(zip(layers, powers, strict=False)):
+        seen = x.flatten(1) if number == 0 else _what_it_sees(model, layer, x)
+        if layer.in_features != seen.shape[1]:
+            raise ValueError(f"x has {seen.shape[1]} features, but the first sparse linear layer takes {layer.in_features}")
+        _wire(layer, seen, value)
+
+
+def _wire(layer: SparseLinear, seen: Tensor, power: float) -> None:
     wiring, layer_id = layer.wiring, layer.layer_id
     if wiring.claim is not None:
         by = getattr(wiring.claim, "method", "a method")
@@ -44,17 +59,22 @@ def wire_by_correlation_(model: nn.Module, x: Tensor, *, power: float = 1.0) -> 
     start, end = wiring.bounds[layer_id : layer_id + 2]
     theta = wiring.theta.detach()[start:end].clone()
     fan_in = torch.bincount(rows_of(wiring.packed_rows[start:end]), minlength=layer.out_features)
-    positions = _draw(x.to(theta.device, theta.dtype), fan_in, wiring.seed, wiring.index, layer_id, power)
+    positions = _draw(seen.to(theta.device, theta.dtype), fan_in, wiring.seed, wiring.index, layer_id, power)
     dead = torch.arange(start, end, device=theta.device)
     wiring.replace_(dead, positions + wiring.geometry.position_start[layer_id], [], theta if wiring.sign_bound else theta.abs())
 
 
-def _first_layer(model: nn.Module, x: Tensor) -> SparseLinear:
-    for layer in (module for module in model.modules() if isinstance(module, SparseLinear)):
-        if layer.in_features != x.shape[1]:
-            raise ValueError(f"x has {x.shape[1]} features, but the first sparse linear layer takes {layer.in_features}")
-        return layer
-    raise ValueError(f"model (={type(model).__name__}) has no SparseLinear: call wb.sparsify(model, ...) first")
+def _what_it_sees(model: nn.Module, layer: nn.Module, x: Tensor) -> Tensor:
+    """The inputs of a layer, [examples, features]."""
+    seen: list[Tensor] = []
+    handle = layer.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    training = model.training
+    try:
+        model.eval()(x)
+    finally:
+        handle.remove()
+        model.train(training)
+    return torch.cat([part.flatten(0, -2) for part in seen])
 
 
 def _draw(x: Tensor, fan_in: Tensor, seed: int, index: int, layer_id: int, power: float) -> Tensor:

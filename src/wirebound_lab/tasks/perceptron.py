@@ -8,6 +8,7 @@ from torch import Tensor
 from wirebound.engine.modules import Batch, Engine, data_order
 from wirebound.engine.window import StepWindow
 from wirebound.methods import METHODS, Setting
+from wirebound.nn.correlated import wire_by_correlation_
 from wirebound.nn.learning_rate import lr_factor
 from wirebound.nn.perceptron import ACTIVATIONS
 from wirebound.nn.sparse_layer import wirings
@@ -22,6 +23,7 @@ from wirebound_lab.tasks.soft_targets import SOFT_TARGETS, with_soft_targets
 from wirebound_lab.tasks.task import Figures, Record, Task, evaluate
 
 _EVALUATION_BATCH = 1000
+_EXAMPLES = 4000  # by which the first wiring is drawn
 # What the paper reports for runs like ours, to be printed beside our figures.
 _SOURCE = "Bellec, Kappel, Maass, Legenstein: Deep Rewiring, ICLR 2018"
 CLAIMS: tuple[dict[str, Any], ...] = tuple(
@@ -55,6 +57,10 @@ class Perceptron(Task):
         Setting("gain", "float", 1.0, "factor on the scale of the first weights", above=0),
         Setting("dense_output", "bool", False, "the last layer is dense, and not counted in the budget (sparse methods)"),
         Setting("augment", "str", "none", "crop-flip: images moved by up to 4 pixels, mirrored, standardised", AUGMENTATIONS),
+        Setting(
+            "correlated", "list[float]", [],
+            "power of the correlation by which the inputs of the first layers are drawn at the start, one for each of them", least=0,
+        ),
         Setting("input_dropout", "float", 0.0, "share of the inputs that is left out in training", least=0, below=1),
         Setting("dropout", "float", 0.0, "share of the hidden units that is left out in training", least=0, below=1),
         *SOFT_TARGETS,
@@ -74,6 +80,9 @@ class Perceptron(Task):
         self.per_epoch = -(-len(data.train_y) // config.batch_size)
         self.test_x = data.inputs("test", flatten=True) if self.pieces is None else self.pieces.middle(data.test_x)
         model = build_model(config, self.test_x.shape[1], data.classes)
+        if config.correlated:
+            with as_config_error():
+                wire_by_correlation_(model, self.examples(), power=config.correlated)
         if config.dense_lr and not METHODS[config.method].plain:
             # What one layer changes, all after it change too: deep and very sparse networks die at the rate of shallow ones.
             shallow = min(1.0, LAYERS / (len(config.hidden) + 1))
@@ -87,6 +96,11 @@ class Perceptron(Task):
         for name in ("max_fan_in", "max_fan_out", "dale"):
             if getattr(config, name) is not None and METHODS[config.method].plain:
                 raise ConfigError(f"{name} (={getattr(config, name)}) must not be given for {config.method}, which has no wiring")
+
+    def examples(self) -> Tensor:
+        """Some training examples, as the network sees them."""
+        some = self.data.train_x[:_EXAMPLES]
+        return self.data.to_inputs(some, flatten=True) if self.pieces is None else self.pieces.middle(some)
 
     def engine(self, config: RunConfig) -> Engine:
         if self.pieces is not None:

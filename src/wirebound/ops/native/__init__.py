@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wirebound.ops import philox
 from wirebound.ops.backend import Backend
 from wirebound.ops.faults import raise_fault
 from wirebound.ops.layer_shapes import Stack, StackLayer, StackWiring
@@ -15,7 +16,6 @@ from wirebound.ops.native.images import NativeImages
 from wirebound.ops.native.layers import NativeLayers
 from wirebound.ops.native.stack import NativeStack
 from wirebound.ops.native.steps import NativeSteps
-from wirebound.ops import philox
 from wirebound.ops.philox import Stream, require_sample, stream_of
 from wirebound.ops.rule import WiringArrays
 
