@@ -13,6 +13,7 @@ from wirebound import distributed, schedule
 from wirebound.checkpoint import Checkpoint, CheckpointError, load, save
 from wirebound.ledger import Ledger, ledger
 from wirebound.methods import (
+    CHT,
     GSE,
     SET,
     ConstantRate,
@@ -61,8 +62,8 @@ from wirebound.version import __version__
 from wirebound.wiring import Constraints, Wiring, WiringError
 
 __all__ = [
-    "GSE", "SET", "Checkpoint", "CheckpointError", "ConstantRate", "Constraints", "DeepR", "Dense", "Dropout", "Evolve", "Fixed",
-    "L1Shrinkage", "LayerInfo", "Ledger", "MagnitudePruning", "Method", "RigL", "SampleCollector", "Samples",
+    "CHT", "GSE", "SET", "Checkpoint", "CheckpointError", "ConstantRate", "Constraints", "DeepR", "Dense", "Dropout", "Evolve",
+    "Fixed", "L1Shrinkage", "LayerInfo", "Ledger", "MagnitudePruning", "Method", "RigL", "SampleCollector", "Samples",
     "SoftDeepR", "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
     "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLinear",
     "SparseRNN", "SparseRNNCell", "StepInfo", "WeightAverage", "Wiring", "WiringError", "__version__",

@@ -35,6 +35,7 @@ TABLE = {
     "pruning": Line(True, None, {"total_steps": 9, "connectivity": 0.4}, born=False),
     "set": Line(False, "exactly", {"every": 2}),
     "rigl": Line(False, "exactly", {"every": 2}),
+    "cht": Line(False, "exactly", {"every": 2}),
     "gse": Line(False, "exactly", {"every": 2}),
 }
 NAMES = tuple(METHODS)

@@ -13,6 +13,7 @@ import wirebound as wb
 from wirebound.methods import METHODS, RunLength, Setting
 
 API_NAMES = {("set", "fraction"): "zeta", ("set", "replace_every"): None, ("rigl", "replace_every"): None}
+API_NAMES |= {("cht", "replace_every"): None, ("cht", "replace_until"): None}
 API_NAMES |= {("gse", "replace_every"): None, ("gse", "replace_until"): None}
 API_NAMES[("rigl", "replace_until")] = None  # shares of a run whose length the API does not know
 

@@ -91,7 +91,7 @@ def test_what_the_fused_path_cannot_take_is_said() -> None:
     for last in (wb.Dropout(0.1), nn.Dropout(0.1)):
         model = wb.sparsify(nn.Sequential(nn.Linear(8, 4), last), connectivity=0.5)
         method = wb.DeepR(model, torch.optim.SGD(model.parameters(), lr=0.1))
-        with pytest.raises(ValueError, match="cannot be fused: .*ropout"):
+        with pytest.raises(ValueError, match=r"cannot be fused: .*ropout"):
             FusedEngine(model, method, torch.rand(4, 8), torch.zeros(4, dtype=torch.int64))
 
 

@@ -3,6 +3,7 @@
 from wirebound.methods import drop, grow, when
 from wirebound.methods.attach import attached
 from wirebound.methods.average import WeightAverage
+from wirebound.methods.cht import CHT
 from wirebound.methods.constant_rate import ConstantRate
 from wirebound.methods.declaration import METHODS, RunLength, Setting, register
 from wirebound.methods.deep_r import DeepR
@@ -17,11 +18,11 @@ from wirebound.methods.rigl import RigL
 from wirebound.methods.set import SET
 from wirebound.methods.soft_deep_r import SoftDeepR
 
-for _method in (DeepR, Fixed, Dense, SoftDeepR, ConstantRate, L1Shrinkage, MagnitudePruning, SET, RigL, GSE):
+for _method in (DeepR, Fixed, Dense, SoftDeepR, ConstantRate, L1Shrinkage, MagnitudePruning, SET, RigL, GSE, CHT):
     register(_method)
 
 __all__ = [
-    "GSE", "METHODS", "SET", "ConstantRate", "DeepR", "Dense", "Evolve", "Fixed", "L1Shrinkage", "LayerInfo", "MagnitudePruning",
+    "CHT", "GSE", "METHODS", "SET", "ConstantRate", "DeepR", "Dense", "Evolve", "Fixed", "L1Shrinkage", "LayerInfo", "MagnitudePruning",
     "Method", "RigL", "RunLength", "Setting", "SoftDeepR", "StepInfo", "WeightAverage", "attached", "drop", "grow",
     "register", "when",
 ]  # fmt: skip

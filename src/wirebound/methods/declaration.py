@@ -97,11 +97,11 @@ L1 = Setting("l1", "float", 1e-4, "α, the ℓ1 pull of every active connection 
 AUTO = "auto"
 NOISE = Setting("noise", "float", 1e-6, "g, the noise in units of η: temperature T = η g²/2", least=0)
 TEMPERATURE = Setting("temperature", "float | None", None, "temperature T itself, instead of noise", least=0)
-_REPLACED = "share of the connections that set (ζ), rigl and gse (α, at the start) replace at a time"
+_REPLACED = "share of the connections that set (ζ), rigl, gse and cht (α, at the start) replace at a time"
 FRACTION = Setting("fraction", "float", 0.3, _REPLACED, least=0, most=1)
-_EVERY = "steps between replacements (default: an epoch for set, 100 for rigl and gse)"
+_EVERY = "steps between replacements (default: an epoch for set, 100 for rigl, gse and cht)"
 REPLACE_EVERY = Setting("replace_every", "int | None", None, _EVERY, least=1)
-_UNTIL = "share of the run after which rigl and gse replace no more"
+_UNTIL = "share of the run after which rigl, gse and cht replace no more"
 REPLACE_UNTIL = Setting("replace_until", "float", 0.75, _UNTIL, least=0, most=1)
 _DRAWN = "dormant connections that are drawn and compared by their gradient, as a multiple of the active ones"
 CANDIDATES = Setting("candidates", "float", 1.0, _DRAWN, above=0)
