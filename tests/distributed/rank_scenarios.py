@@ -55,6 +55,10 @@ def _deep_r(model, optimizer):
     return wb.DeepR(model, optimizer, l1=1e-3, temperature=1e-6, newborns="share")
 
 
+def _deep_r_by_gradient(model, optimizer):
+    return wb.DeepR(model, optimizer, l1=1e-3, temperature=1e-6, births="gradient", rewire_every=5)
+
+
 # name: (model, image shape, optimiser, method)
 CASES = {
     "perceptron": (perceptron, (784,), lambda p: torch.optim.SGD(p, lr=0.5), _deep_r),
@@ -67,6 +71,7 @@ CASES = {
     "convolutional": (convolutional, (1, 28, 28), lambda p: torch.optim.Adam(p, lr=3e-3), _deep_r),
     "fixed": (perceptron, (784,), lambda p: torch.optim.SGD(p, lr=0.5), wb.Fixed),
     "rigl": (perceptron, (784,), lambda p: torch.optim.SGD(p, lr=0.2), lambda m, o: wb.RigL(m, o, every=10)),
+    "births by gradient": (perceptron, (784,), lambda p: torch.optim.SGD(p, lr=0.5), _deep_r_by_gradient),
     "constrained": (constrained, (784,), lambda p: torch.optim.SGD(p, lr=0.5), _deep_r),
 }
 

@@ -21,6 +21,8 @@ METHODS = {
     "set": lambda m, o: wb.SET(m, o, every=2, newborn_scale=1.0),
     "rigl": lambda m, o: wb.RigL(m, o, every=2),
     "rigl, global": lambda m, o: wb.RigL(m, o, every=2, scope="global"),
+    "gse": lambda m, o: wb.GSE(m, o, every=2, scope="global"),
+    "births by gradient": lambda m, o: wb.DeepR(m, o, l1=0.05, births="gradient"),
     "fixed": wb.Fixed,
 }
 

@@ -34,7 +34,7 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
     hidden_layer_sizes : units of each hidden layer, a number or a tuple; ``()`` for none.
     connectivity : share of the possible connections that exist, in (0, 1]; or
     budget : their number. With neither, a tenth of the possible ones, but at least 500 (or all).
-    method : ``"deep-r"``, ``"fixed"``, ``"set"``, ``"rigl"``, ``"dense"``, or another of ``wirebound.methods.METHODS``.
+    method : ``"deep-r"``, ``"fixed"``, ``"set"``, ``"rigl"``, ``"gse"``, ``"dense"``, or another of ``wirebound.methods.METHODS``.
         All but ``"deep-r"``, ``"fixed"`` and ``"dense"`` take their steps through ordinary modules, which is slower.
     method_settings : a dict of further settings that the method declares, such as ``{"fraction": 0.2}`` for ``"set"``.
     epochs : passes over the data; ``None`` takes as many as make about 1,500 steps, between 5 and 200.

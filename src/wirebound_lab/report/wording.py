@@ -11,7 +11,7 @@ MINUS = "\u2212"
 NAMES = {
     "deepr": "DEEP R", "softdeepr": "soft-DEEP R", "l1shrinkage": "ℓ1-shrinkage", "constantrate": "Constant rate",
     "pruning": "Magnitude pruning", "magnitudepruning": "Magnitude pruning", "fixed": "Fixed connectivity",
-    "set": "SET", "rigl": "RigL", "dense": "Dense", "mnist": "MNIST", "fashionmnist": "Fashion-MNIST",
+    "set": "SET", "rigl": "RigL", "gse": "GSE", "dense": "Dense", "mnist": "MNIST", "fashionmnist": "Fashion-MNIST",
     "cifar10": "CIFAR-10", "timit": "TIMIT",
 }  # fmt: skip
 
