@@ -112,3 +112,24 @@ def test_moved_images_resume(tmp_path: Path) -> None:
     assert done.summary["min_active"] == done.summary["budget"]
     with pytest.raises(ConfigError, match="engine"):
         train(make_config(BASE, own, {"engine": "fused"}), tmp_path / "fused")
+
+
+def test_connections_may_have_a_rate_of_their_own(tmp_path: Path) -> None:
+    done = train(make_config(BASE, {"sparse_lr": 4.0, "dense_output": True, "lr": 0.1}), tmp_path / "run")
+    (wiring,) = wb.wirings(done.model)
+    assert wiring.layer_rates.lr == (4.0, 4.0)
+    assert done.summary["test_accuracy"] > 0.8
+    with pytest.raises(ConfigError, match="sparse_lr"):
+        make_config(BASE, {"sparse_lr": 0.0})
+
+
+def test_correlated_starts_of_runs(tmp_path: Path) -> None:
+    own = {"correlated": [8.0, 2.0], "method": "fixed", "lr": 0.2}
+    plain = train(make_config(BASE, {"method": "fixed", "lr": 0.2}), tmp_path / "plain").model
+    wired = train(make_config(BASE, own), tmp_path / "wired").model
+    again = train(make_config(BASE, own), tmp_path / "again").model
+    positions = [wb.wirings(model)[0].positions() for model in (plain, wired, again)]
+    assert torch.equal(positions[1], positions[2])
+    assert not torch.equal(positions[0], positions[1])
+    with pytest.raises(ConfigError, match="power has 4 numbers, but the model has 3"):
+        train(make_config(BASE, {"correlated": [1.0] * 4}), tmp_path / "wrong")

@@ -24,8 +24,8 @@ LENET: Settings = {"batch_size": 50, "epochs": 200, "lr": 1.0, "deep-r.l1": 5e-5
 WIDE: Settings = {**LENET, "hidden": [1568] * 3, "connectivity": 0.01, "dense_output": True}
 CIFAR: Settings = {
     "data": "cifar10", "hidden": [3072] * 3, "connectivity": 0.01, "dense_output": True, "allocation": "uniform",
-    "augment": "crop-flip", "optimizer": "momentum", "lr": 0.1, "final_lr": 0.0, "batch_size": 64, "epochs": 100,
-    "correlated": [16.0, 4.0, 4.0], "deep-r.l1": "auto", "turnover": 0.01,
+    "augment": "crop-flip", "optimizer": "momentum", "lr": 0.02, "sparse_lr": 10.0, "final_lr": 0.0, "batch_size": 64, "epochs": 100,
+    "correlated": [16.0, 8.0, 8.0], "deep-r.l1": "auto", "turnover": 0.01,
 }  # fmt: skip
 
 
@@ -52,7 +52,9 @@ def _alpha(value: float | str) -> dict[str, Any]:
     return {"deep-r.l1": value}
 
 
-CHOICES: tuple[Row, ...] = ()
+CHOICES: tuple[Row, ...] = (
+    _choice(CIFAR, "wide-cifar-1-as-it-is"),
+)
 ABLATION: tuple[Row, ...] = ()
 
 

@@ -11,7 +11,7 @@ from wirebound.methods import METHODS, Setting
 from wirebound.nn.correlated import wire_by_correlation_
 from wirebound.nn.learning_rate import lr_factor
 from wirebound.nn.perceptron import ACTIVATIONS
-from wirebound.nn.sparse_layer import wirings
+from wirebound.nn.sparse_layer import set_rates, sparse_layers, wirings
 from wirebound.nn.sparsify import SCOPES
 from wirebound.wiring.budget import RULES, read_allocation
 from wirebound.wiring.draw import INITS
@@ -65,6 +65,7 @@ class Perceptron(Task):
         Setting("dropout", "float", 0.0, "share of the hidden units that is left out in training", least=0, below=1),
         *SOFT_TARGETS,
         Setting("dense_lr", "bool", False, "lr suits a dense network of three layers: by fan-in and depth for others"),
+        Setting("sparse_lr", "float", 1.0, "factor on the lr of connections, beside biases and a dense output", above=0),
         Setting("max_fan_in", "int | None", None, "most connections of an output neuron (sparse methods)", least=1),
         Setting("max_fan_out", "int | None", None, "most connections of an input neuron (sparse methods)", least=1),
         Setting("dale", "float | None", None, "share of the input neurons that are excitatory, not inhibiting", least=0, most=1),
@@ -83,6 +84,9 @@ class Perceptron(Task):
         if config.correlated:
             with as_config_error():
                 wire_by_correlation_(model, self.examples(), power=config.correlated)
+        if config.sparse_lr != 1.0:
+            for _, layer in sparse_layers(model):
+                set_rates(layer, lr=config.sparse_lr)
         if config.dense_lr and not METHODS[config.method].plain:
             # What one layer changes, all after it change too: deep and very sparse networks die at the rate of shallow ones.
             shallow = min(1.0, LAYERS / (len(config.hidden) + 1))
