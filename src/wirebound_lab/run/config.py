@@ -248,11 +248,13 @@ def typed_value(setting: Setting, value: Any) -> Any:
     each = value if isinstance(value, list) else [value]
     if any(isinstance(n, int) and not -_LARGEST <= n < _LARGEST for n in each):
         raise ConfigError(f"{setting.name} must be a number in [-2^63, 2^63)")
-    element = {"list[int]": int, "list[str]": str, "int": int, "str": str, "bool": bool, "float": float}[wanted]
+    element = {"list[int]": int, "list[str]": str, "list[float]": float, "int": int, "str": str, "bool": bool, "float": float}[wanted]
     fits = all(type(one) is element or (element is float and type(one) is int) for one in each)
     if not fits or isinstance(value, list) != wanted.startswith("list"):
         raise ConfigError(f"{setting.name} (={_shown(value)}) must be {_wanted(setting)}")
-    return float(value) if wanted == "float" else value
+    if element is float:
+        return [float(one) for one in value] if isinstance(value, list) else float(value)
+    return value
 
 
 def parse_text(setting: Setting, text: str | bool | list[str]) -> Any:
@@ -262,7 +264,8 @@ def parse_text(setting: Setting, text: str | bool | list[str]) -> Any:
         return text
     try:
         if isinstance(text, list):
-            return [int(one) for one in text] if wanted == "list[int]" else text
+            kind = {"list[int]": int, "list[float]": float}.get(wanted, str)
+            return [kind(one) for one in text]
         return {"int": int, "float": float}[wanted](text) if wanted in ("int", "float") else text
     except ValueError:
         raise ConfigError(f"{setting.name} (={text!r}) must be {_wanted(setting)}") from None
