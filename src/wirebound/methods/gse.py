@@ -20,9 +20,9 @@ class GSE(Evolve):
     gradient. The paper's experiments use masks; here the gradient exists at the drawn positions only, so a step that
     replaces connections costs about as much as any other.
 
-    Differs from the paper in that candidates are drawn uniformly among the dormant (the paper draws both ends of each
-    and leaves out those that are active or met twice); and, as ``RigL``, in that a step that replaces connections is a
-    step of the optimiser too, and in that a connection which is dropped and chosen again starts at 0.
+    Candidates are drawn uniformly and without replacement among the dormant; the schedule is RigL's. As in ``RigL``, a step
+    that replaces connections is a step of the optimiser too, and a connection which is dropped and chosen again starts
+    at 0.
 
     Args:
         model, optimizer, fraction, every, until, options: as for ``RigL``.
