@@ -7,7 +7,7 @@ being the batch rounded up to 8; it is left out if that half is below p · 2¹�
 import torch
 from torch import Tensor, nn
 
-from wirebound.ops import backend_on
+from wirebound.ops import backend_on, philox
 from wirebound.ops.philox import MAX_WIRINGS, Stream, stream_of
 
 _HALF, _MOST_SEEDS = 1 << 16, 1 << 31
@@ -38,16 +38,19 @@ class Dropout(nn.Dropout):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or not self.p:
             return input
-        call = int(self.calls)
+        # In a graph, and where asking would wait for the device, the number of the call stays a tensor.
+        stays = torch.compiler.is_compiling() or not self.calls.is_cpu
+        call = self.calls.clone() if stays else int(self.calls)
         self.calls += 1
         kept = self.kept(call, input.numel() // input.shape[-1], input.shape[-1], input.device)
         return input * (kept.view(input.shape).to(input.dtype) * (1 / (1 - self.p)))
 
-    def kept(self, call: int, batch: int, features: int, device: torch.device) -> Tensor:
+    def kept(self, call: int | Tensor, batch: int, features: int, device: torch.device) -> Tensor:
         """[batch, features]: which are kept in a call."""
         lanes = (batch + 7) // 8 * 8
         stream = stream_of(Stream.DROPOUT, self.index)
-        words = backend_on(device).words(self.seed, stream, call, features * lanes // 2, device)
+        draw = backend_on(device).words if isinstance(call, int) else philox.words
+        words = draw(self.seed, stream, call, features * lanes // 2, device)
         halves = torch.stack((words & (_HALF - 1), words >> 16), dim=1).view(features, lanes)
         return halves[:, :batch].t() >= round(self.p * _HALF)
 
