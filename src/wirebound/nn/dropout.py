@@ -7,7 +7,7 @@ being the batch rounded up to 8; it is left out if that half is below p · 2¹�
 import torch
 from torch import Tensor, nn
 
-from wirebound.ops import backend_on, philox
+from wirebound.ops import backend_on
 from wirebound.ops.philox import MAX_WIRINGS, Stream, stream_of
 
 _HALF, _MOST_SEEDS = 1 << 16, 1 << 31
@@ -49,8 +49,7 @@ class Dropout(nn.Dropout):
         """[batch, features]: which are kept in a call."""
         lanes = (batch + 7) // 8 * 8
         stream = stream_of(Stream.DROPOUT, self.index)
-        draw = backend_on(device).words if isinstance(call, int) else philox.words
-        words = draw(self.seed, stream, call, features * lanes // 2, device)
+        words = backend_on(device).words(self.seed, stream, call, features * lanes // 2, device)
         halves = torch.stack((words & (_HALF - 1), words >> 16), dim=1).view(features, lanes)
         return halves[:, :batch].t() >= round(self.p * _HALF)
 

@@ -9,7 +9,7 @@ training images that were held out (10,000 of MNIST, 5,000 of CIFAR-10); what is
 ``run`` by hand, and only then is it called. ``--only NAMES`` takes some of the rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from wirebound_lab.paper.study import read_json, study_parser, write_study
 
 HELD_OUT = {"mnist": 10_000, "cifar10": 5_000}
 SEEDS = range(5)
-Settings = Mapping[str, Any]
+Settings = dict[str, Any]
 
 LENET: Settings = {"batch_size": 50, "epochs": 200, "lr": 1.0, "deep-r.l1": 5e-5, "input_dropout": 0.1}
 # Three hidden layers as wide as the input, or twice as wide, and a dense output, which is not counted.

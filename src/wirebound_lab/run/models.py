@@ -34,10 +34,10 @@ def build_model(config: RunConfig, inputs: int, classes: int) -> nn.Module:
     allocation = read_allocation(config.allocation)
     plain = (str(len(model) - 1),) if config.dense_output else ()
     sizes = (config.connectivity, config.budget)
-    model = sparsify(model, *sizes, allocation=allocation, constraints=constraints, exclude=plain, device="cpu", **start)
+    sparse = sparsify(model, *sizes, allocation=allocation, constraints=constraints, exclude=plain, device="cpu", **start)
     for name in plain:
-        draw_weights(model.get_submodule(name), config.seed)
-    return model
+        draw_weights(sparse.get_submodule(name), config.seed)
+    return sparse
 
 
 def build_optimizer(config: RunConfig, model: nn.Module, **other: Any) -> optim.Optimizer:
