@@ -24,7 +24,10 @@ Settings = dict[str, Any]
 
 LENET: Settings = {"batch_size": 50, "epochs": 200, "lr": 1.0, "deep-r.l1": 5e-5, "input_dropout": 0.1}
 # Three hidden layers as wide as the input, or twice as wide, and a dense output, which is not counted.
-WIDE: Settings = {**LENET, "hidden": [1568] * 3, "connectivity": 0.01, "dense_output": True}
+WIDE: Settings = {
+    **LENET, "hidden": [1568] * 3, "connectivity": 0.01, "dense_output": True, "lr": 0.5, "input_dropout": 0.2, "dropout": 0.1,
+    "epochs": 100,
+}  # fmt: skip
 CIFAR: Settings = {
     "data": "cifar10", "hidden": [3072] * 3, "connectivity": 0.01, "dense_output": True, "allocation": "uniform",
     "augment": "crop-flip", "optimizer": "momentum", "lr": 0.02, "sparse_lr": 10.0, "final_lr": 0.0, "batch_size": 64, "epochs": 100,
@@ -75,8 +78,7 @@ CHOICES: tuple[Row, ...] = (
     _tried(_at[5], "lenet-5-inputs-0.2-units-0.1-400-epochs", input_dropout=0.2, dropout=0.1, epochs=400),
     _tried(_at[10], "lenet-10-as-it-is"), _tried(_at[10], "lenet-10-alpha-2e-5", alpha=2e-5),
     _tried(_at[10], "lenet-10-lr-0.5-alpha-2e-5", lr=0.5, alpha=2e-5),
-    _tried(WIDE, "wide-mnist-1-inputs-0.2-100-epochs", input_dropout=0.2, epochs=100),
-    _tried(WIDE, "wide-mnist-1-lr-0.5-inputs-0.2-units-0.1-100-epochs", lr=0.5, input_dropout=0.2, dropout=0.1, epochs=100),
+    _tried(WIDE, "wide-mnist-1-as-it-is"), _tried(WIDE, "wide-mnist-1-lr-1-no-units", lr=1.0, dropout=0.0),
     _tried(CIFAR, "wide-cifar-1-as-it-is"),
 )
 
