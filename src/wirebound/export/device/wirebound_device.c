@@ -575,13 +575,13 @@ static void merge_newborns(wb_context *ctx, uint32_t end, uint32_t count) {
 static void rewire(wb_context *ctx, wiring w) {
     const uint32_t first = first_column_of(ctx->config, w.first), last = first_column_of(ctx->config, w.last);
     const uint32_t died = drop_dead(ctx, first, last);
-    uint32_t born[WB_MOST_LAYERS], end;
+    uint32_t born[WB_MOST_LAYERS], end, i;
     if (died == 0u) return;
     end = ctx->start[last];
     draw_ranks(ctx, w, end, died, born);
     place_newborns(ctx, w, end, born);
     merge_newborns(ctx, end, died);
-    ctx->replaced += died;
+    for (i = w.first; i < w.last; i++) ctx->born[i] = (uint16_t)born[i];
 }
 
 /* ---- the start --------------------------------------------------------------------------------------------------- */
@@ -811,10 +811,10 @@ static uint32_t power_of_half(uint32_t x) {
     const uint32_t f = x & 0xffffu;
     uint32_t t;
     if (x >> 16 >= 17u) return 0u;
-    t = 476u;
-    t = 3449u - (t * f >> 16);
-    t = 15694u - (t * f >> 16);
-    t = 45421u - (t * f >> 16);
+    t = 448u;
+    t = 3487u - (t * f >> 16);
+    t = 15691u - (t * f >> 16);
+    t = 45420u - (t * f >> 16);
     t = 65536u - (t * f >> 16);
     return t >> (x >> 16);
 }
@@ -1105,7 +1105,7 @@ static wb_status train(wb_context *ctx, const wb_input *x, uint32_t label, const
     if (!(ctx->loss - ctx->loss == 0.0f)) return WB_NOT_FINITE;
 #endif
     ctx->step++;
-    ctx->replaced = 0u;
+    memset(ctx->born, 0, sizeof ctx->born);
 #if WB_FIXED
     ctx->random = philox(ctx->config->seed, stream_of(ROUNDING, 0u), ctx->step, 0u).word[0] | 1u;
 #endif

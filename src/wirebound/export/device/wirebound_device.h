@@ -53,7 +53,7 @@ typedef uint8_t wb_input;
 typedef wb_signal wb_input;
 #endif
 
-#define WB_MOST_LAYERS 16
+#define WB_MOST_LAYERS 8
 #define WB_MOST_CONNECTIONS 65535u /* and columns; an output neuron's number has 15 bits */
 
 typedef enum {
@@ -115,7 +115,7 @@ typedef struct {
     uint32_t connections, columns, neurons, room; /* room: newborns that the list has room for */
     uint32_t step;            /* steps taken */
     uint32_t frozen;          /* a bit for each layer */
-    uint32_t replaced;        /* connections that the last step replaced */
+    uint16_t born[WB_MOST_LAYERS]; /* newborns of each layer in the last step */
     wb_number loss;           /* of the last step */
     wb_rate lr, shrink, noise; /* eta, eta alpha, and the noise's standard deviation, of the next step */
 #if WB_FIXED
