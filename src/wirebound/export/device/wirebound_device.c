@@ -139,13 +139,15 @@ static void normal_group(uint64_t seed, uint32_t stream, uint32_t step, uint32_t
 
 #else
 /* xorshift32 (Marsaglia 2003): for rounding, where a number is needed for each connection in each step. */
-static uint32_t next_random(wb_context *ctx) {
-    uint32_t state = ctx->random;
+static uint32_t random_after(uint32_t state) {
     state ^= state << 13;
     state ^= state >> 17;
-    state ^= state << 5;
-    ctx->random = state;
-    return state;
+    return state ^ state << 5;
+}
+
+static uint32_t next_random(wb_context *ctx) {
+    ctx->random = random_after(ctx->random);
+    return ctx->random;
 }
 
 /* About normal, in units of 1 / 148: the sum of the four bytes of a word. */
@@ -295,11 +297,24 @@ static wiring wiring_at(const wb_config *config, uint32_t index) {
     return w;
 }
 
+/* Element by element: the memmove of small C libraries goes byte by byte. */
 static void move_connections(wb_context *ctx, uint32_t to, uint32_t from, uint32_t count) {
-    if (count == 0u || to == from) return;
-    memmove(ctx->theta + to, ctx->theta + from, count * sizeof *ctx->theta);
-    memmove(ctx->row + to, ctx->row + from, count * sizeof *ctx->row);
+    wb_theta *theta = ctx->theta;
+    uint16_t *row = ctx->row;
+    uint32_t i;
+    if (to == from) return;
     if (ctx->buffer != NULL) memmove(ctx->buffer + to, ctx->buffer + from, count * sizeof *ctx->buffer);
+    if (to < from) {
+        for (i = 0u; i < count; i++) {
+            theta[to + i] = theta[from + i];
+            row[to + i] = row[from + i];
+        }
+    } else {
+        for (i = count; i-- > 0u;) {
+            theta[to + i] = theta[from + i];
+            row[to + i] = row[from + i];
+        }
+    }
 }
 
 static void set_connection(wb_context *ctx, uint32_t k, uint32_t packed_row, wb_theta theta) {
@@ -415,7 +430,7 @@ static int is_dead(wb_theta theta) {
 #if WB_FIXED
     return theta == 0xffffu;
 #else
-    return theta < 0.0f;
+    return (bits_of(theta) >> 31) != 0u;
 #endif
 }
 
@@ -965,6 +980,22 @@ static void move_theta(wb_context *ctx, const layer_step *s, uint32_t k, uint32_
     ctx->theta[k] = (uint16_t)theta;
 }
 
+/* Moves thetas whose gradient is 0: those of inputs that were 0. */
+static void move_idle(wb_context *ctx, const layer_step *s, uint32_t from, uint32_t to) {
+    wb_theta *theta = ctx->theta;
+    const uint32_t shrink = s->shrink, dead = s->clamp ? 0u : 0xffffu;
+    uint32_t k, random = ctx->random;
+    if (ctx->buffer != NULL || s->noise != 0u || shrink > 0xffffu) {
+        for (k = from; k < to; k++) move_theta(ctx, s, k, 0u, 0);
+        return;
+    }
+    for (k = from; k < to; k++) { /* one unit less, or nothing */
+        random = random_after(random);
+        if (random >> 16 < shrink) theta[k] = (uint16_t)(theta[k] == 0u ? dead : theta[k] - 1u);
+    }
+    ctx->random = random;
+}
+
 static void move_bias(wb_context *ctx, uint32_t neuron, int32_t delta) {
     int32_t step = delta * 64; /* in units of 2^-22 */
     if (ctx->bias_buffer != NULL) {
@@ -998,11 +1029,16 @@ static void backward(wb_context *ctx, const wb_input *x, int clamp) {
         uint32_t i, k;
         column -= n_in;
         for (i = 0u; i < n_in; i++) {
-            const uint32_t end = ctx->start[column + i + 1u];
             const int32_t value = layer > 0u ? before[i] : (int32_t)x[i];
             const uint32_t size = magnitude(at_most(value, (int32_t)LARGEST_SIGNAL));
+            uint32_t end = ctx->start[column + i + 1u], begin = ctx->start[column + i];
             int32_t total = 0;
-            for (k = ctx->start[column + i]; k < end; k++) {
+            if (value == 0) { /* and a delta of 0, since no ReLU was open */
+                while (i + 1u < n_in && (layer > 0u ? before[i + 1u] : (int32_t)x[i + 1u]) == 0) i++;
+                if (!frozen) move_idle(ctx, &s, begin, ctx->start[column + i + 1u]);
+                continue;
+            }
+            for (k = begin; k < end; k++) {
                 const uint32_t row = ctx->row[k];
                 const int32_t d = delta[row & ROW_BITS];
                 const int negative = (d < 0) != ((row & NEGATIVE) != 0u);
@@ -1010,10 +1046,7 @@ static void backward(wb_context *ctx, const wb_input *x, int clamp) {
                 if (layer > 0u) total += with_sign(((uint32_t)ctx->theta[k] >> 2) * d_size >> shift, negative);
                 if (!frozen) move_theta(ctx, &s, k, size * d_size, negative != (value < 0));
             }
-            if (layer > 0u) {
-                const int32_t sum = scaled(total, WB_THETA_BITS - 2 - (int32_t)shift);
-                before[i] = value > 0 ? at_most(sum, LARGEST_DELTA) : 0;
-            }
+            if (layer > 0u) before[i] = at_most(scaled(total, WB_THETA_BITS - 2 - (int32_t)shift), LARGEST_DELTA);
         }
         if (ctx->bias != NULL && !frozen)
             for (i = 0u; i < n_out; i++) move_bias(ctx, i + (uint32_t)(delta - ctx->activation), delta[i]);
@@ -1052,6 +1085,18 @@ static void move_theta(wb_context *ctx, float_step *s, uint32_t k, float gradien
     ctx->theta[k] = theta;
 }
 
+/* Moves thetas whose gradient is 0: those of inputs that were 0. */
+static void move_idle(wb_context *ctx, float_step *s, uint32_t from, uint32_t to) {
+    const float shrink = ctx->shrink;
+    float *theta = ctx->theta;
+    uint32_t k;
+    if (ctx->buffer != NULL || ctx->noise != 0.0f || s->clamp) {
+        for (k = from; k < to; k++) move_theta(ctx, s, k, 0.0f);
+    } else {
+        for (k = from; k < to; k++) theta[k] -= shrink;
+    }
+}
+
 static void move_bias(wb_context *ctx, uint32_t neuron, float delta) {
     if (ctx->bias_buffer != NULL) {
         delta = ctx->config->momentum * ctx->bias_buffer[neuron] + delta;
@@ -1076,16 +1121,21 @@ static void backward(wb_context *ctx, const wb_input *x, int clamp) {
         s.stream = stream_of(NOISE, config->scope == WB_PER_LAYER ? layer : 0u);
         s.group = 0xffffffffu;
         for (i = 0u; i < n_in; i++) {
-            const uint32_t end = ctx->start[column + i + 1u];
             const float value = layer > 0u ? before[i] : input_value(config, x[i]);
+            const uint32_t begin = ctx->start[column + i], end = ctx->start[column + i + 1u];
             float total = 0.0f;
-            for (k = ctx->start[column + i]; k < end; k++) {
+            if (value == 0.0f) { /* and a delta of 0, since no ReLU was open */
+                while (i + 1u < n_in && (layer > 0u ? before[i + 1u] : input_value(config, x[i + 1u])) == 0.0f) i++;
+                if (!frozen) move_idle(ctx, &s, begin, ctx->start[column + i + 1u]);
+                continue;
+            }
+            for (k = begin; k < end; k++) {
                 const uint32_t row = ctx->row[k];
                 const float d = delta[row & ROW_BITS], theta = ctx->theta[k];
                 total += ((row & NEGATIVE) != 0u ? -theta : theta) * d;
                 if (!frozen) move_theta(ctx, &s, k, (row & NEGATIVE) != 0u ? -(d * value) : d * value);
             }
-            if (layer > 0u) before[i] = value > 0.0f ? total : 0.0f;
+            if (layer > 0u) before[i] = total;
         }
         if (ctx->bias != NULL && !frozen)
             for (i = 0u; i < n_out; i++) move_bias(ctx, i + (uint32_t)(delta - ctx->activation), delta[i]);
