@@ -53,7 +53,9 @@ def to_c_trainer(
         path: the folder.
         numbers: kind of numbers on the chip, float or fixed (16-bit θ, no FPU needed).
         freeze: layers that stay as they are, counted from 0.
-        lr, l1, noise, momentum: η, α, g and μ at the start; ``wb_set_rate`` changes η.
+        lr: η on the chip at the start, for one example at a time.
+        l1: α on the chip.
+        noise, momentum: g and μ on the chip.
         newborns: layer of a newborn in a global budget, by initial share or uniform over all dormant.
         loss: cross-entropy or mean-square.
         rewire_every: steps between rewirings.

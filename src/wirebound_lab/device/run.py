@@ -2,6 +2,7 @@
 
 import dataclasses
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def device_network(config: RunConfig, model: Any, *, numbers: str = "float", fre
 
 def train_on_device(
     config: RunConfig, out: Path, *, machine: str = "host", numbers: str = "float", ram: int | None = None, checked: bool = False,
-    overwrite: bool = False, listener: Listener | None = None,
+    sizes: Sequence[int] | None = None, overwrite: bool = False, listener: Listener | None = None,
 ) -> tuple[RunResult, Report]:  # fmt: skip
     """Train from nothing by the C library on a machine, and write a run folder; also the trainer's last report."""
     config.check()
@@ -63,6 +64,9 @@ def train_on_device(
     method, model, data = task.method, task.method.model, task.data
     assert isinstance(method, DeepR)
     network = device_network(config, model, numbers=numbers, pixels=1 / data.maximum)
+    if sizes is not None and tuple(sizes) != network.sizes:
+        needed = "-".join(map(str, network.sizes))
+        raise ConfigError(f"sizes (={'-'.join(map(str, sizes))}) must be {needed} for data {config.data!r}")
     with tempfile.TemporaryDirectory(prefix="wirebound-") as place:
         program = build(write_trainer(network, Path(place) / "trainer").folder, machine, ram)
         with connect(program, network, machine) as chip, StopRequest() as stop, folder:
