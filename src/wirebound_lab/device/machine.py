@@ -22,7 +22,7 @@ import numpy as np
 
 from wirebound.export.device_network import DeviceNetwork
 
-STEP, PREDICT, REPORT, FREEZE, CHECKED_STEP, OUTPUTS = 1, 2, 3, 4, 5, 6
+STEP, PREDICT, REPORT, FREEZE, CHECKED_STEP, OUTPUTS, CALIBRATE = range(1, 8)
 # The order of wb_status.
 STATUS = (
     "WB_OK", "WB_NULL_POINTER", "WB_BAD_SIZES", "WB_BAD_BUDGET", "WB_BAD_SETTING", "WB_BAD_RATE", "WB_TOO_SMALL", "WB_MISALIGNED",
@@ -44,14 +44,12 @@ class Board:
     title: str
     machine: str | None = None  # of QEMU; None: this computer
     ram: int = 0  # bytes, of the real board or as stated
-    # Instructions of a tick of the clock when QEMU counts them: virtual nanoseconds of a tick of SysTick.
-    tick: float = 0.0
 
 
 MACHINES = {
     "host": Board("this computer"),
-    "cortex-m4": Board("emulated Cortex-M4 with FPU", "mps2-an386", 28 * 1024, 40.0),
-    "cortex-m0": Board("emulated Cortex-M0 of a micro:bit, no FPU", "microbit", 16 * 1024, 62.5),
+    "cortex-m4": Board("emulated Cortex-M4 with FPU", "mps2-an386", 28 * 1024),
+    "cortex-m0": Board("emulated Cortex-M0 of a micro:bit, no FPU", "microbit", 16 * 1024),
 }
 
 
@@ -192,6 +190,13 @@ class Machine:
     def freeze(self, layer: int, frozen: bool = True) -> None:
         self._to.write(struct.pack("<5I", FREEZE, layer, frozen, 0, 0))
         self._require(struct.unpack("<2I", self._read(8))[0], f"freezing layer {layer}")
+
+    def instructions(self) -> float:
+        """Of a step, the mean of all so far: by the clock, which counts instructions if QEMU does (``connect(count=True)``)."""
+        self._to.write(struct.pack("<5I", CALIBRATE, 0, 0, 0, 0))
+        ticks, _ = struct.unpack("<2I", self._read(8))
+        last = self.report()
+        return last.ticks / max(1, last.timed) * 2**20 / ticks
 
     def report(self) -> Report:
         """Where training stands; raises ``DeviceError`` if the connections are not exactly K valid ones."""

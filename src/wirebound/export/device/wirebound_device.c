@@ -729,6 +729,11 @@ static void add_column(const wb_context *ctx, uint32_t column, uint32_t size, in
 #define LARGEST_THETA 65534u
 #define LARGEST_SIGNAL 32767u
 
+static uint32_t signal_size(int32_t value) {
+    const uint32_t size = magnitude(value);
+    return size > LARGEST_SIGNAL ? LARGEST_SIGNAL : size;
+}
+
 static void forward(wb_context *ctx, const wb_input *x) {
     const wb_config *config = ctx->config;
     const int32_t *from = NULL;
@@ -741,11 +746,10 @@ static void forward(wb_context *ctx, const wb_input *x) {
         memset(y, 0, n_out * sizeof *y);
         for (i = 0u; i < n_in; i++, column++) {
             const int32_t value = layer == 0u ? (int32_t)x[i] : from[i];
-            if (value != 0) add_column(ctx, column, magnitude(at_most(value, (int32_t)LARGEST_SIGNAL)), value < 0, shift, y);
+            if (value != 0) add_column(ctx, column, signal_size(value), value < 0, shift, y);
         }
         for (i = 0u; i < n_out; i++) { /* to units of 2^-16 */
-            int32_t z = bytes ? at_most(((int64_t)y[i] * config->input_scale) / ((int64_t)1 << 16) /
-                                            ((int64_t)1 << (WB_THETA_BITS - (int32_t)shift)), LARGEST_SIGNED / 2)
+            int32_t z = bytes ? with_sign(product(magnitude(y[i]), config->input_scale, 16u + WB_THETA_BITS - shift), y[i] < 0)
                               : scaled(y[i], WB_THETA_BITS + 11 - 16 - (int32_t)shift);
             if (ctx->bias != NULL) z = at_most((int64_t)z + scaled(ctx->bias[i + (uint32_t)(y - ctx->activation)], 10), LARGEST_SIGNED / 2);
             if (layer + 1u < config->layers) {
@@ -1030,7 +1034,7 @@ static void backward(wb_context *ctx, const wb_input *x, int clamp) {
         column -= n_in;
         for (i = 0u; i < n_in; i++) {
             const int32_t value = layer > 0u ? before[i] : (int32_t)x[i];
-            const uint32_t size = magnitude(at_most(value, (int32_t)LARGEST_SIGNAL));
+            const uint32_t size = signal_size(value);
             uint32_t end = ctx->start[column + i + 1u], begin = ctx->start[column + i];
             int32_t total = 0;
             if (value == 0) { /* and a delta of 0, since no ReLU was open */
@@ -1046,7 +1050,10 @@ static void backward(wb_context *ctx, const wb_input *x, int clamp) {
                 if (layer > 0u) total += with_sign(((uint32_t)ctx->theta[k] >> 2) * d_size >> shift, negative);
                 if (!frozen) move_theta(ctx, &s, k, size * d_size, negative != (value < 0));
             }
-            if (layer > 0u) before[i] = at_most(scaled(total, WB_THETA_BITS - 2 - (int32_t)shift), LARGEST_DELTA);
+            if (layer > 0u) {
+                total = scaled(total, WB_THETA_BITS - 2 - (int32_t)shift);
+                before[i] = total > LARGEST_DELTA ? LARGEST_DELTA : total < -LARGEST_DELTA ? -LARGEST_DELTA : total;
+            }
         }
         if (ctx->bias != NULL && !frozen)
             for (i = 0u; i < n_out; i++) move_bias(ctx, i + (uint32_t)(delta - ctx->activation), delta[i]);
@@ -1090,8 +1097,13 @@ static void move_idle(wb_context *ctx, float_step *s, uint32_t from, uint32_t to
     const float shrink = ctx->shrink;
     float *theta = ctx->theta;
     uint32_t k;
-    if (ctx->buffer != NULL || ctx->noise != 0.0f || s->clamp) {
+    if (ctx->buffer != NULL || ctx->noise != 0.0f) {
         for (k = from; k < to; k++) move_theta(ctx, s, k, 0.0f);
+    } else if (s->clamp) {
+        for (k = from; k < to; k++) {
+            const float moved = theta[k] - shrink;
+            theta[k] = moved < 0.0f ? 0.0f : moved;
+        }
     } else {
         for (k = from; k < to; k++) theta[k] -= shrink;
     }

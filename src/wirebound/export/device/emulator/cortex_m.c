@@ -107,6 +107,13 @@ void port_exit(int code) {
 
 uint32_t port_ticks(void) { return 0xFFFFFFu - *(volatile uint32_t *)0xE000E018u; }
 
+uint32_t port_calibrate(void) {
+    uint32_t left = 1u << 19;
+    const uint32_t before = port_ticks();
+    __asm__ volatile(".syntax unified\n1: subs %0, %0, #1\n bne 1b" : "+l"(left) : : "cc");
+    return (port_ticks() - before) & 0xFFFFFFu;
+}
+
 uint32_t port_stack_used(void) {
     const uint32_t *at = &wb_bss_end;
     while (at < &wb_ram_end && *at == PAINT) at++;

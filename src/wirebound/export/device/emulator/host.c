@@ -17,5 +17,6 @@ void port_write(const void *bytes, uint32_t size) {
 void port_flush(void) { (void)fflush(stdout); }
 void port_exit(int code) { exit(code); }
 uint32_t port_ticks(void) { return 0u; }
+uint32_t port_calibrate(void) { return 0u; }
 uint32_t port_stack_used(void) { return 0u; }
 uint32_t port_static_used(void) { return 0u; }

@@ -6,6 +6,7 @@
  *   4 layer frozen 0 0            freezes a layer, or trains it again; answers status
  *   5 label lr shrink noise  x    as 1, and every connection is checked after the step
  *   6 start end 0 0               answers outputs start .. end of the last question
+ *   7 0 0 0 0                     answers how many ticks 2^20 instructions take
  *   0 0 0 0 0                     the end
  *
  * Rates and losses are the bits of wb_rate and wb_number.
@@ -97,12 +98,13 @@ int main(void) {
             case 2u: answer((uint32_t)WB_OK, wb_predict(&ctx, x)); break;
             case 3u: report(); break;
             case 4u: answer((uint32_t)wb_freeze(&ctx, command[1], (int)command[2]), 0u); break;
+            case 7u: answer(port_calibrate(), 0u); break;
             case 6u:
                 port_write(ctx.activation + (ctx.neurons - NETWORK_OUTPUTS) + command[1],
                            (command[2] - command[1]) * (uint32_t)sizeof(wb_number));
                 break;
             default: port_exit(0); break;
         }
-        if (command[0] == 3u || command[0] == 4u || command[0] == 6u) port_flush();
+        if (command[0] == 3u || command[0] == 4u || command[0] >= 6u) port_flush();
     }
 }

@@ -10,6 +10,7 @@ void port_write(const void *bytes, uint32_t size);
 void port_flush(void);
 void port_exit(int code);
 uint32_t port_ticks(void);       /* a clock that counts up, modulo 2^24 */
+uint32_t port_calibrate(void);   /* ticks of 2^20 instructions; 0: not known */
 uint32_t port_stack_used(void);  /* bytes, at most so far; 0: not known */
 uint32_t port_static_used(void); /* bytes of variables; 0: not known */
 
