@@ -70,7 +70,7 @@ def measure_dense(data: Dataset, steps: int) -> dict[str, Any]:
         folder = write_trainer(mine, Path(place) / "trainer").folder
         shutil.copyfile(Path(__file__).parent / "dense_trainer.c", folder / "emulator" / "main.c")
         program = build(folder, "cortex-m4", DENSE_RAM)
-        with connect(program, mine, "cortex-m4", count=True) as chip:
+        with connect(program, mine, "cortex-m4", ram=DENSE_RAM, count=True) as chip:
             losses = chip.steps(x[:steps], y[:steps], rates(steps) * [0.1, 1, 1])
             instructions, last = chip.instructions(), chip.report()
     if not losses[-steps // 4 :].mean() < losses[: steps // 4].mean():

@@ -99,10 +99,12 @@ def _fill(folder: Path, network: DeviceNetwork, state: bytes) -> None:
         before = next(line for line in text.splitlines() if line.startswith(f"#define {switch} "))
         text = text.replace(before, f"#define {switch} {int(on)}{before[len(f'#define {switch} 0') :]}")
     header.write_text(text, encoding="utf-8")
-    told = f"{describe(network)}, {network.numbers} numbers"
-    for file in (folder / "library.properties", folder / "library.json"):
+    told = {"version": __version__, "network": describe(network), "numbers": network.numbers, "memory": f"{network.memory:,}"}
+    for file in (folder / "library.properties", folder / "library.json", folder / "README.md"):
         text = file.read_text(encoding="utf-8")
-        file.write_text(text.replace("@version@", __version__).replace("@network@", told), encoding="utf-8")
+        for name, value in told.items():
+            text = text.replace(f"@{name}@", value)
+        file.write_text(text, encoding="utf-8")
     (folder / "src" / "network.h").write_text("\n".join(_network_header(network, state)) + "\n", encoding="utf-8")
 
 

@@ -90,8 +90,10 @@ def build(folder: Path, machine: str, ram: int | None = None) -> Path:
 
 
 @contextlib.contextmanager
-def connect(program: Path, network: DeviceNetwork, machine: str, *, count: bool = False) -> Iterator["Machine"]:
-    """Start a program and talk to it. ``count``: QEMU counts instructions, so that the clock does."""
+def connect(
+    program: Path, network: DeviceNetwork, machine: str, *, ram: int | None = None, count: bool = False
+) -> Iterator["Machine"]:
+    """Start a program that was built for so much memory, and talk to it. ``count``: QEMU counts instructions for the clock."""
     board = MACHINES[machine]
     with tempfile.TemporaryDirectory(prefix="wirebound-") as place:
         folder = Path(place)
@@ -109,7 +111,7 @@ def connect(program: Path, network: DeviceNetwork, machine: str, *, count: bool 
             process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
             to, back = _open_pipes(folder, process)
         try:
-            yield Machine(process, to, back, network)
+            yield Machine(process, to, back, network, ram or board.ram)
         finally:
             for stream in (to, back):
                 with contextlib.suppress(OSError):
@@ -145,8 +147,8 @@ def _open_pipes(folder: Path, process: subprocess.Popen[bytes]) -> tuple[IO[byte
 class Machine:
     """A running trainer."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", to: IO[bytes], back: IO[bytes], network: DeviceNetwork) -> None:
-        self.process, self.network = process, network
+    def __init__(self, process: "subprocess.Popen[bytes]", to: IO[bytes], back: IO[bytes], network: DeviceNetwork, ram: int) -> None:
+        self.process, self.network, self.ram = process, network, ram
         self._to, self._back = to, back
         status, self.memory = struct.unpack("<2I", self._read(8))
         self._require(status, "wb_init")
@@ -205,6 +207,8 @@ class Machine:
         layers = np.frombuffer(self._read(8 * len(self.network.counts)), "<u4").reshape(-1, 2)
         state = self._read(size)
         self._require(status, f"the connections after step {step}")
+        if stack and stack + variables >= self.ram:  # no painted word is left between them
+            raise DeviceError(f"the stack has reached the variables: {self.ram:,} bytes of memory are too few")
         return Report(step, ticks, timed, stack, variables, context, layers[:, 0].tolist(), layers[:, 1].tolist(), state)
 
     def _commands(self, what: int, x: np.ndarray) -> np.ndarray:

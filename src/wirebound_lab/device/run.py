@@ -69,7 +69,7 @@ def train_on_device(
         raise ConfigError(f"sizes (={'-'.join(map(str, sizes))}) must be {needed} for data {config.data!r}")
     with tempfile.TemporaryDirectory(prefix="wirebound-") as place:
         program = build(write_trainer(network, Path(place) / "trainer").folder, machine, ram)
-        with connect(program, network, machine) as chip, StopRequest() as stop, folder:
+        with connect(program, network, machine, ram=ram) as chip, StopRequest() as stop, folder:
             name = f"{MACHINES[machine].title}, {numbers} numbers"
             engine = DeviceEngine(chip, model, method, data.train_x, data.train_y, name, checked)
             run = TrainingRun(task, engine, RunState(method.layer_active()), folder, listener)
