@@ -39,13 +39,15 @@ def test_it_learns_from_a_stream_and_survives_a_restart(program):
         done = subprocess.run([program], input=b"".join(messages), capture_output=True, cwd=program.parent, check=True)
         return done.stdout.decode().splitlines()
 
-    labels = draw.integers(0, 5, 3000)
-    learned = tell([*(b"L" + bytes([label]) + patterns[label].tobytes() for label in labels), b"S"])
+    labels, questions = draw.integers(0, 5, 3000), [b"P" + pattern.tobytes() for pattern in patterns]
+    learned = tell([*(b"L" + bytes([label]) + patterns[label].tobytes() for label in labels), b"S", *questions])
     losses = [float(line.split()[1]) for line in learned if line.startswith("learned")]
     assert len(losses) == 3000
     assert np.mean(losses[-100:]) < 0.3 * np.mean(losses[:100])
-    assert learned[-1] == "saved"
+    assert learned[-6] == "saved"
+    assert sum(line == f"label {label}" for label, line in enumerate(learned[-5:])) >= 4
     # Another start of the program: what it learned is there, because it was kept.
-    asked = tell([b"P" + patterns[label].tobytes() for label in range(5)])
-    assert asked == ["ready", *(f"label {label}" for label in range(5))]
+    assert tell(questions) == ["ready", *learned[-5:]]
     assert tell([b"L\x09" + patterns[0].tobytes()])[-1] == "error WB_BAD_LABEL"
+    (program.parent / "eeprom").unlink()
+    assert tell(questions) != ["ready", *learned[-5:]]
