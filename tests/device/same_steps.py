@@ -76,8 +76,8 @@ def compare(case: dict) -> dict:
         program = build(write_trainer(network, Path(place) / "trainer", state).folder, "host")
         with connect(program, network, "host") as trainer:
             chip = DeviceEngine(trainer, theirs, other, x, y, "host")
-            mine = sum(window.loss for window in engine.epoch(order[trained:], lrs[trained:], 1, steps))
-            its = sum(window.loss for window in chip.epoch(order[trained:], lrs[trained:], 1, steps))
+            runs = (one.epoch(order[trained:], lrs[trained:], 1, steps) for one in (engine, chip))
+            mine, its = (sum(loss for window in run for loss in window.losses) / steps for run in runs)
             rewired = sum(chip.last.newborns)
     found = {"steps": steps, "rewired": rewired, "loss": [mine, its], "exact": "frozen" not in case}
     pairs = list(zip(wb.wirings(model), wb.wirings(theirs), strict=True))
