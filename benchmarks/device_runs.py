@@ -17,7 +17,10 @@ from wirebound_lab.paper.study import study_parser, write_study
 from wirebound_lab.tables import markdown_table
 
 SIZES = "784-300-100-10"
-SETTINGS = "--budget 2662 --lr 0.1 --l1 1e-4 --rewire-every 10 --schedule linear --final-lr 0.001 --init sparse-fan-in --epochs 12".split()
+SETTINGS = [
+    "--budget", "2662", "--lr", "0.1", "--l1", "1e-4", "--rewire-every", "10", "--schedule", "linear", "--final-lr", "0.001",
+    "--init", "sparse-fan-in", "--epochs", "12",
+]  # fmt: skip
 CASES = {
     "float-cortex-m4": ["--numbers", "float", "--on", "cortex-m4", "--ram", str(28 * 1024)],
     "fixed-cortex-m4": ["--numbers", "fixed", "--on", "cortex-m4", "--ram", str(20 * 1024)],

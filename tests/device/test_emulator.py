@@ -33,7 +33,7 @@ def test_the_same_bits_inside_the_promised_memory(numbers, chip, ram, tmp_path):
     host, emulated = reports
     assert host.state == emulated.state
     assert emulated.variables > network.memory
-    assert 0 < emulated.stack
+    assert emulated.stack > 0
     assert emulated.ram < ram
 
 
