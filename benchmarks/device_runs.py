@@ -3,8 +3,8 @@
     python benchmarks/device_runs.py --out results/device
 
 784-300-100-10 with 2,662 connections (1 %), one example a step, connections checked on the chip after every step. Settings
-were chosen on 10,000 held-out training examples with the same arithmetic on this computer (`--choose`), then each chip ran
-once. Runs are kept in `--runs` and finished ones are not repeated.
+were chosen on 10,000 held-out training examples with the same arithmetic on this computer (`results/device/choice.md`), then
+each chip ran once. Runs are kept in `--runs` and finished ones are not repeated.
 """
 
 import json
@@ -26,17 +26,7 @@ CASES = {
     "fixed-cortex-m4": ["--numbers", "fixed", "--on", "cortex-m4", "--ram", str(20 * 1024)],
     "fixed-cortex-m0": ["--numbers", "fixed", "--on", "cortex-m0"],
 }
-# What was compared before: a change of the settings, on held-out training data, with 10 epochs.
-CHOICES = (
-    {"l1": "1e-4", "rewire-every": "1"}, {"l1": "2e-4", "rewire-every": "1"}, {"l1": "1e-4", "rewire-every": "10"},
-    {"l1": "2e-4", "rewire-every": "10"}, {"l1": "1e-4", "rewire-every": "30"},
-)  # fmt: skip
 GOAL = 0.966
-
-
-def settings_with(changes: dict[str, str]) -> list[str]:
-    given = dict(zip(SETTINGS[::2], SETTINGS[1::2], strict=True)) | {f"--{name}": value for name, value in changes.items()}
-    return [word for pair in given.items() for word in pair]
 
 
 def run(name: str, words: Sequence[str], runs: Path) -> dict[str, Any]:
@@ -68,15 +58,7 @@ def markdown(lines: Sequence[dict[str, Any]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = study_parser("MNIST on emulated chips.")
     parser.add_argument("--runs", type=Path, default=Path("runs/device"), help="folder of the runs (default: runs/device)")
-    parser.add_argument("--choose", action="store_true", help="compare settings on held-out data, on this computer")
     options = parser.parse_args(arguments)
-    if options.choose:
-        words = {"-".join(changes.values()): settings_with({**changes, "epochs": "10", "validation": "10000"}) for changes in CHOICES}
-        found = [run(f"choice-{n}-{name}", [*w, "--numbers", n], options.runs) for name, w in words.items() for n in ("float", "fixed")]
-        columns = ["settings", "numbers", "held-out accuracy"]
-        rows = [[line["command"].split("2662 ")[1], line["device"]["numbers"], f"{100 * line['test_accuracy']:.2f} %"] for line in found]
-        write_study(options.out, "choice", found, markdown_table(columns, rows) + "\n")
-        return 0
     lines = [run(name, [*SETTINGS, *words, "--checked"], options.runs) for name, words in CASES.items()]
     write_study(options.out, "mnist", lines, markdown(lines))
     return 0

@@ -1,10 +1,15 @@
 """A run on the host build: it learns, its folder is that of any run, and its report is made."""
 
+import dataclasses
 import json
 
 import pytest
+import torch
+from torch import nn
 
 import wirebound as wb
+from wirebound.export import ExportError, to_c_trainer
+from wirebound.export.device_network import DeviceStateError, encode, load_into, read_trained
 from wirebound_lab.cli import main
 from wirebound_lab.run.export_source import open_source
 
@@ -91,3 +96,39 @@ def test_what_a_chip_cannot_do_is_said(more, said, tmp_path, capsys):
 def test_sizes_must_be_those_of_the_data(tmp_path, capsys):
     assert main(["device", "30-10", "--data", "digits", "--budget", "40", "--train", str(tmp_path / "x")]) == 2
     assert "sizes (=30-10) must be 64-10 for data 'digits'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        ([nn.Linear(9, 8), nn.Tanh(), nn.Linear(8, 3)], "is followed by tanh"),
+        ([nn.Linear(9, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)], "is a batch norm"),
+        ([nn.Linear(9, 8), nn.ReLU(), nn.Linear(8, 3), nn.Softmax(-1)], "is followed by softmax"),
+        ([nn.Linear(9, 8, bias=False), nn.ReLU(), nn.Linear(8, 3)], "either all layers have biases or none"),
+    ],
+)
+def test_models_that_a_chip_cannot_train(layers, said, tmp_path):
+    model = wb.sparsify(nn.Sequential(*layers), budget=40)
+    with pytest.raises(ExportError, match=said):
+        to_c_trainer(model, tmp_path / "trainer")
+    assert not (tmp_path / "trainer").exists()
+
+
+def test_a_state_goes_back_and_forth(tmp_path):
+    """Bytes of a state are the model, in both formats; those of another network are refused."""
+    model = wb.sparsify(nn.Sequential(nn.Linear(9, 8), nn.ReLU(), nn.Linear(8, 3)), budget=40, seed=2)
+    other = wb.sparsify(nn.Sequential(nn.Linear(9, 8), nn.ReLU(), nn.Linear(8, 3)), budget=40, seed=2)
+    for bias in (layer.bias for _, layer in wb.nn.sparse_layers(model)):
+        torch.nn.init.normal_(bias)
+    for numbers, near in (("float", 0.0), ("fixed", 2.0**-15)):
+        network = read_trained(model, numbers=numbers)
+        state = encode(network, model, steps=5)
+        assert load_into(network, state, other) == 5
+        for mine, its in zip(model.parameters(), other.parameters(), strict=True):
+            assert torch.allclose(mine, its, rtol=0, atol=near)
+        assert torch.equal(wb.wirings(model)[0].positions(), wb.wirings(other)[0].positions())
+        for at in (0, 30, len(state) - 1):
+            with pytest.raises(DeviceStateError, match="no complete state"):
+                load_into(network, state[:at] + bytes([state[at] ^ 1]) + state[at + 1 :], other)
+        with pytest.raises(DeviceStateError, match="another network"):
+            load_into(dataclasses.replace(network, seed=3), state, other)

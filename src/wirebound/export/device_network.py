@@ -136,7 +136,10 @@ class DeviceNetwork:
 
 def read_trained(model: nn.Module, **settings: Any) -> DeviceNetwork:
     """The settings of a sparse perceptron; the rest are those of ``DeviceNetwork``. Refused with what does not fit."""
-    layers = read_network(model).layers
+    read = read_network(model)
+    layers = read.layers
+    normed = [name for name, module in model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    require(not normed, f"layer {normed[:1]} is a batch norm, which a chip does not train: make the model without it")
     for number, layer in enumerate(layers):
         is_linear = type(layer) is Layer
         require(is_linear, f"layer {layer.name!r} is no linear layer: a chip trains perceptrons")
@@ -153,7 +156,7 @@ def read_trained(model: nn.Module, **settings: Any) -> DeviceNetwork:
     biases = [layer.bias is not None for layer in sparse]
     require(len(set(biases)) == 1, "either all layers have biases or none")
     counts = tuple(int(n) for wiring in found for n in wiring.initial_counts.tolist())
-    sizes = (sparse[0].in_features, *(layer.out_features for layer in sparse))
+    sizes = tuple(read.sizes)
     given = {"scales": (0.0,) * len(counts), **settings}
     return DeviceNetwork(sizes, counts, seed=found[0].seed, per_layer=len(found) > 1, bias=biases[0], **given)
 
@@ -171,11 +174,11 @@ def encode(network: DeviceNetwork, model: nn.Module, steps: int = 0) -> bytes:
     values: dict[str, np.ndarray] = {}
     thetas, rows, starts, before = [], [], [], 0
     for wiring in found:
-        theta = wiring.theta.detach()
-        negative = (theta < 0) if not wiring.sign_bound else (signs_of(wiring.packed_rows, torch.float32) < 0)
+        own = wiring.theta.detach()
+        negative = (own < 0) if not wiring.sign_bound else (signs_of(wiring.packed_rows, torch.float32) < 0)
         packed = (wiring.packed_rows & 0x7FFFFFFF).numpy().astype(np.uint16)
         rows.append(np.where(negative.numpy(), packed | _NEGATIVE, packed))
-        thetas.append(theta.abs().numpy())
+        thetas.append(own.abs().numpy())
         starts.append(wiring.colptr[:-1].numpy() + before)
         before += wiring.budget
     theta = np.concatenate(thetas)
@@ -229,10 +232,10 @@ def load_into(network: DeviceNetwork, state: bytes, model: nn.Module) -> int:
         _fill(wiring, start[column : column + columns + 1] - at, packed[at:end], arrays["theta"][at:end])
         column, at = column + columns, end
     first = 0
-    for _, layer in sparse_layers(model):
-        if network.bias:
-            layer.bias.copy_(torch.from_numpy(arrays["bias"][first : first + layer.out_features].astype(np.float32)))
-            first += layer.out_features
+    for (_, layer), size in zip(sparse_layers(model), network.sizes[1:], strict=True):
+        if layer.bias is not None:
+            layer.bias.copy_(torch.from_numpy(arrays["bias"][first : first + size].astype(np.float32)))
+            first += size
     return steps
 
 

@@ -100,11 +100,11 @@ def _fill(folder: Path, network: DeviceNetwork, state: bytes) -> None:
         text = text.replace(before, f"#define {switch} {int(on)}{before[len(f'#define {switch} 0') :]}")
     header.write_text(text, encoding="utf-8")
     told = {"version": __version__, "network": describe(network), "numbers": network.numbers, "memory": f"{network.memory:,}"}
-    for file in (folder / "library.properties", folder / "library.json", folder / "README.md"):
-        text = file.read_text(encoding="utf-8")
-        for name, value in told.items():
-            text = text.replace(f"@{name}@", value)
-        file.write_text(text, encoding="utf-8")
+    for about in (folder / "library.properties", folder / "library.json", folder / "README.md"):
+        text = about.read_text(encoding="utf-8")
+        for word, value in told.items():
+            text = text.replace(f"@{word}@", value)
+        about.write_text(text, encoding="utf-8")
     (folder / "src" / "network.h").write_text("\n".join(_network_header(network, state)) + "\n", encoding="utf-8")
 
 
