@@ -1,5 +1,6 @@
 """On emulated chips (`make device`): the same bits as on this computer, inside the stated memory, the stack included."""
 
+import json
 import shutil
 
 import pytest
@@ -85,3 +86,15 @@ def test_a_run_on_a_chip(tmp_path):
     assert result.summary["test_accuracy"] > 0.6
     assert {"stack", "context", "theta"} <= {entry["part"] for entry in result.summary["ledger"]}
     assert sum(entry["bytes"] for entry in result.summary["ledger"]) == last.ram
+
+
+def test_the_study_of_costs(tmp_path):
+    import device_cost  # benchmarks/
+
+    assert device_cost.main(["--out", str(tmp_path), "--before", "500", "--steps", "100"]) == 0
+    lines = json.loads((tmp_path / "cost.json").read_text())
+    dense = lines.pop()
+    assert len(lines) == 6
+    for line in lines:
+        assert 50_000 < line["instructions"] < dense["instructions"]
+        assert line["ram"] < dense["ram"] / 40

@@ -3,14 +3,17 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import wirebound as wb
-from wirebound.export import ExportError, to_c_trainer
+from wirebound.export import ExportError, to_c_trainer, write_trainer
 from wirebound.export.device_network import DeviceStateError, encode, load_into, read_trained
+from wirebound_lab import data as datasets
 from wirebound_lab.cli import main
+from wirebound_lab.device import build, connect
 from wirebound_lab.run.export_source import open_source
 
 SETTINGS = ["--budget", "400", "--lr", "0.1", "--schedule", "linear", "--init", "sparse-fan-in", "--rewire-every", "10"]
@@ -55,6 +58,24 @@ def test_it_goes_on_from_a_run(run, tmp_path, capsys):
     assert "#define NETWORK_HAS_STATE 1" in text
     assert "{40u, " in text
     assert ", 1u}," in text
+
+
+def test_a_trained_network_adapts_to_a_shifted_sensor(run, tmp_path):
+    """A run goes on on the chip: the sensor now sees negatives, and what was learned is right again after some examples."""
+    data = datasets.load("digits")
+    (train, test), (y, test_y) = ((255 - x.flatten(1).numpy() * 15 for x in (data.train_x, data.test_x)), (data.train_y.numpy(), data.test_y.numpy()))
+    source = open_source(run)
+    network = read_trained(source.model, numbers=json.loads((run / "summary.json").read_text())["device"]["numbers"], pixels=1 / 240)
+    trainer = write_trainer(network, tmp_path / "trainer", encode(network, source.model))
+    with connect(build(trainer.folder, "host"), network, "host") as chip:
+        before = (chip.predict(test) == test_y).mean()
+        rates = np.tile([0.02, 0.02 * 1e-4, 0.0], (len(train), 1))
+        for _ in range(6):
+            chip.steps(train, y, rates)
+        after = (chip.predict(test) == test_y).mean()
+        assert sum(chip.report().active) == 400
+    assert before < 0.5
+    assert after > max(0.6, before + 0.2)
 
 
 def test_a_library_from_nothing(tmp_path, capsys):
