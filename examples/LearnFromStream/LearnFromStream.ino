@@ -11,7 +11,7 @@
 
 #include <network.h>
 
-#if defined(ESP32) || defined(ESP8266) || defined(__AVR__) || defined(ARDUINO_ARCH_RP2040)
+#if defined(ESP32) || defined(ESP8266) || defined(ARDUINO_ARCH_RP2040)
 #include <EEPROM.h>
 #define HAS_STORAGE 1
 #else
@@ -30,11 +30,7 @@ static int read_slot(void *, uint32_t slot, uint32_t offset, void *bytes, uint32
 
 static int write_slot(void *, uint32_t slot, uint32_t offset, const void *bytes, uint32_t size) {
   for (uint32_t i = 0; i < size; i++) EEPROM.write((int)(slot * NETWORK_STATE + offset + i), ((const uint8_t *)bytes)[i]);
-#if !defined(__AVR__)
   return EEPROM.commit() ? 0 : 1;
-#else
-  return 0;
-#endif
 }
 
 static const wb_storage storage = {nullptr, read_slot, write_slot, nullptr};
@@ -55,7 +51,7 @@ static void receive(uint8_t *bytes, size_t size) {
 
 void setup() {
   Serial.begin(115200);
-#if HAS_STORAGE && !defined(__AVR__)
+#if HAS_STORAGE
   EEPROM.begin(2 * NETWORK_STATE);
 #endif
   wb_status status = wb_init(&ctx, memory, sizeof memory, &network);

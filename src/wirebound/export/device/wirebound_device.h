@@ -32,6 +32,8 @@
 extern "C" {
 #endif
 
+typedef char wb_needs_int_of_32_bits[sizeof(int) >= 4u ? 1 : -1];
+
 #if WB_FIXED
 typedef int32_t wb_number; /* outputs, targets and the loss, in units of 2^-16 */
 typedef int16_t wb_signal; /* inputs that are no bytes, in units of 2^-11 */
@@ -66,7 +68,7 @@ typedef enum {
     WB_TOO_SMALL,      /* the memory, or a state, has fewer bytes than it takes */
     WB_MISALIGNED,     /* the memory must start at a multiple of 4 */
     WB_BAD_LABEL,      /* a label is not below the number of outputs */
-    WB_BAD_LAYER,      /* there is no layer of this number, or nothing is left to train */
+    WB_BAD_LAYER,      /* there is no layer of this number */
     WB_NOT_FINITE,     /* the loss is no finite number; the step was not taken */
     WB_NO_STATE,       /* no slot holds a complete state */
     WB_OTHER_NETWORK,  /* the state is that of another network, seed or number format */
