@@ -27,7 +27,7 @@ VARIANTS = {
     "full": {"sizes": (6, 5, 3), "counts": (30, 15)},
     "one connection": {"sizes": (3, 2, 2), "counts": (1, 0)},
 }
-QUICK = ("a budget for each layer", "all die", "full")
+QUICK = ("a budget for each layer", "all die")
 
 
 def random_steps(network, steps, seed=0):

@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).parent / "power_cut.c"
 def cut_everywhere(network, folder, checks=()):
     source = write_trainer(network, folder / "trainer").folder / "src"
     program = folder / "power_cut"
-    command = ["cc", "-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", *checks, f"-I{source}", PROGRAM, source / "wirebound_device.c", "-lm", "-o", program]
+    command = ["cc", "-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", *checks, f"-I{source}", PROGRAM, source / "wirebound_device.c", "-lm", "-o", program]
     subprocess.run(command, check=True)
     done = subprocess.run([program], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
