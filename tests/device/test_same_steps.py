@@ -21,7 +21,7 @@ MORE = ["noise, biases", "nearly all die, nearly full", "momentum, uniform newbo
 def compare(cases):
     if not ops.native_available():
         pytest.skip("the native kernels were not built")
-    environment = {**os.environ, "WIREBOUND_ISA": "baseline"}
+    environment = {**os.environ, "WIREBOUND_ISA": "baseline", "CFLAGS": "-O1"}
     done = subprocess.run([sys.executable, SCRIPT, *cases], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
