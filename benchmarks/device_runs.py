@@ -36,7 +36,7 @@ def run(name: str, words: Sequence[str], runs: Path) -> dict[str, Any]:
         raise RuntimeError(f"run {name} failed")
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     kept = ("test_accuracy", "evaluated_on", "steps", "min_active", "max_active", "budget", "path", "seed", "epochs", "device", "ledger", "layers")
-    return {"name": name, "command": f"wirebound device {SIZES} {' '.join(words)}", **{key: summary[key] for key in kept}}
+    return {"name": name, "command": f"wirebound device {SIZES} {' '.join(words)} --train runs/device/{name}", **{key: summary[key] for key in kept}}
 
 
 def markdown(lines: Sequence[dict[str, Any]]) -> str:

@@ -27,14 +27,14 @@ VARIANTS = {
     "full": {"sizes": (6, 5, 3), "counts": (30, 15)},
     "one connection": {"sizes": (3, 2, 2), "counts": (1, 0)},
 }
-QUICK = ("a budget for each layer", "all die", "full")
+QUICK = ("a budget for each layer", "all die")
 
 
-def random_steps(network, steps, seed=0):
+def random_steps(network, steps, seed=0, active=0.6):
     draw = np.random.default_rng(seed)
     if network.pixels is None:
         x = draw.normal(size=(steps, network.sizes[0])).astype(np.float32)
     else:
-        x = draw.integers(0, 256, (steps, network.sizes[0])) * (draw.random((steps, network.sizes[0])) < 0.6)
+        x = draw.integers(0, 256, (steps, network.sizes[0])) * (draw.random((steps, network.sizes[0])) < active)
     lr, l1, noise = network.rates.lr, network.rates.l1, network.rates.noise
     return x, draw.integers(0, network.sizes[-1], steps), np.tile([lr, lr * l1, lr * noise], (steps, 1))

@@ -26,10 +26,10 @@ PAPER = {"sizes": [784, 300, 100, 10], "budget": 2662}
 SMALL = {"sizes": [50, 30, 10], "budget": 300}
 # sizes, budget, how it is sparsified, rates, method; "trained": on the trainer from a state, not from its own draw
 CASES = {
-    "the paper's network": {**PAPER, "steps": 2000, "init": "sparse-fan-in"},
+    "the paper's network": {**PAPER, "steps": 1500, "init": "sparse-fan-in"},
     "noise, biases": {**SMALL, "steps": 4000, "noise": 1e-2, "bias": True},
     "momentum, uniform newborns": {**SMALL, "steps": 3000, "momentum": 0.9, "newborns": "uniform", "lr": 0.01},
-    "a budget for each layer": {**SMALL, "steps": 3000, "scope": "layer", "noise": 1e-3},
+    "a budget for each layer": {**SMALL, "steps": 3000, "scope": "layer", "noise": 1e-3, "bias": True},
     "nearly all die, nearly full": {"sizes": [50, 30, 10], "budget": 1500, "steps": 600, "l1": 0.5, "lr": 0.1},
     "rewiring every seventh step": {**SMALL, "steps": 3000, "rewire_every": 7, "l1": 1e-2},
     "mean square": {**SMALL, "steps": 3000, "loss": "mean-square"},
