@@ -163,6 +163,10 @@ class SparseSequential(nn.Sequential):
     requires_grad_ = SparseLinear.requires_grad_
 
     def forward(self, x: Any) -> Any:
+        if torch.compiler.is_compiling():
+            for module in self:
+                x = module(x)
+            return x
         modules = list(self._modules.values())
         plan = self.__dict__.get("_plan")
         if plan is None or plan[0] != modules:
