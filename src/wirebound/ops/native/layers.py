@@ -186,6 +186,8 @@ class NativeLayers(ReferenceRecurrent):
         if cell.is_simple:
             return super().recurrent_forward_into(cell, x, h_0, c_0, y, kept)
         task = _ForwardTask(cell, x, h_0, c_0, y, kept is not None, kept)
+        if kept is not None:  # an operator's outputs are all defined
+            kept[_room(x.shape[1], x.element_size()) * x.shape[0] * _KEPT * cell.hidden :].zero_()
         if status := _RECURRENT_FORWARD[x.dtype](ctypes.byref(task.task), 1, _threads()):
             raise_fault(status)
         return task.outcome.h_n, task.outcome.c_n
