@@ -165,7 +165,7 @@ class SparseConvNd(SparseLayer):
 
     @one_node
     def forward(self, x: Tensor) -> Tensor:
-        recording = recorded(x)
+        recording = recorded(x, self.fast_wiring)
         if recording and in_graph(x):
             if is_watched(self.fast_wiring):
                 return cast(Tensor, run_outside(self.forward, x))
@@ -181,7 +181,7 @@ class SparseConvNd(SparseLayer):
 
     def _batched(self, x: Tensor) -> Tensor:
         """The input, checked, in the precision of the parameters, and with a batch dimension."""
-        if not recorded(x):  # else the operator's input is settled
+        if not recorded(x, self.fast_wiring):  # else the operator's input is settled
             x = settle_input(x, self.fast_wiring.readable_theta(), self)
         if x.dim() not in (self.dimensions + 1, self.dimensions + 2):
             most = self.dimensions + 2
@@ -210,7 +210,7 @@ class SparseConvNd(SparseLayer):
         return self._convolve_planes(planes).unflatten(0, (x.shape[0], seen.shape[2])).transpose(1, 2).contiguous()
 
     def _convolve_planes(self, x: Tensor) -> Tensor:
-        if recorded(x):
+        if recorded(x, self.fast_wiring):
             return traced_planes(self, x)
         theta = self.fast_wiring.layer_theta(self.layer_id)
         bias = settle_bias(self.bias, theta, self.out_channels, self)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from wirebound.ops.faults import DormantThetaError
 from wirebound.wiring.trust import is_plain
@@ -20,7 +21,7 @@ def settle_input(x: Tensor, theta: Tensor, layer: object, what: str = "the input
 
     Under autocast another floating dtype is converted: sparse layers compute in the precision of their parameters.
     """
-    if type(x) is not Tensor and not is_plain(x):
+    if type(x) is not Tensor and not is_plain(x) and not (isinstance(x, FakeTensor) and isinstance(theta, FakeTensor)):
         what = f"{type(layer).__name__} takes tensors with numbers in memory, not {type(x).__name__}"
         raise TypeError(f"{what}: use wb.to_dense(model) where tensors are fake, traced or sharded")
     if x.device != theta.device:
@@ -35,8 +36,8 @@ def settle_input(x: Tensor, theta: Tensor, layer: object, what: str = "the input
 
 
 def settle_bias(bias: Tensor | None, theta: Tensor, length: int, layer: object) -> Tensor | None:
-    if bias is None:
-        return None
+    if bias is None or (isinstance(bias, FakeTensor) and isinstance(theta, FakeTensor)):
+        return bias
     fits = bias.dtype is theta.dtype and bias.device == theta.device and bias.shape == (length,) and is_plain(bias)
     if not fits or (length and not bias._is_zerotensor() and not bias.data_ptr()):  # or its storage was freed
         given = f"{type(bias).__name__}, {bias.dtype} of shape {tuple(bias.shape)} on {bias.device}"
@@ -59,6 +60,8 @@ def refuse_second_derivative(name: str) -> None:
 def require_kept(tensors: Sequence[Tensor | None], shapes: Sequence[tuple[int, ...]], like: Tensor) -> None:
     """What was kept for the backward pass must come back as it was: hooks for saved tensors may return anything."""
     dtype, device = like.dtype, like.device
+    if isinstance(like, FakeTensor):
+        return
     for tensor, shape in zip([tensor for tensor in tensors if tensor is not None], shapes, strict=True):
         same = tensor.shape == shape and tensor.dtype is dtype and tensor.device == device
         if not (same and is_plain(tensor)):

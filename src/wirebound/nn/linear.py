@@ -50,7 +50,7 @@ class SparseLinear(SparseLayer):
         self.wire(LayerShape("linear", out_features, in_features), bias, options)
 
     def forward(self, x: Tensor) -> Tensor:
-        if recorded(x):
+        if recorded(x, self.fast_wiring):
             if in_graph(x):
                 watched = is_watched(self.fast_wiring)
                 return cast(Tensor, run_outside(self.forward, x)) if watched else traced_linear(self, x)

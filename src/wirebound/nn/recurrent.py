@@ -72,8 +72,7 @@ class RecurrentMatrices(SparseMatrices):
         return (state,)
 
     def _require_input(self, x: Tensor, most: int, graph: bool = False) -> Tensor:
-        matrix = cast(SparseMatrix, self._modules[self.matrix_names[0]])
-        theta = cast(Tensor, matrix.fast_wiring._parameters["theta"])
+        theta = cast(Tensor, self._first().fast_wiring._parameters["theta"])
         x = settle(x, theta, "the input") if graph else settle_input(x, theta, self)
         if x.dim() not in (most - 1, most):
             raise ValueError(f"the input must have {most} dimensions, or {most - 1} without a batch, not {x.dim()}")
@@ -93,8 +92,9 @@ class RecurrentMatrices(SparseMatrices):
             padded, lengths = pad_packed_sequence(x, self.batch_first)
             y, finals = self._run(padded, state, lengths, None)
             return packed_like(y, x, lengths, self.batch_first), finals
-        graph = recorded(x) and in_graph(x)
-        if recorded(x) and not graph:
+        recording = recorded(x, self._first().fast_wiring)
+        graph = recording and in_graph(x)
+        if recording and not graph:
             if lengths is not None or mask is not None:
                 rule = "with lengths= or mask= cannot be traced or exported: use wb.to_dense(model)"
                 raise RuntimeError(f"{type(self).__name__} {rule}")
@@ -134,6 +134,9 @@ class RecurrentMatrices(SparseMatrices):
             return x.squeeze(1), [final.squeeze(1) for final in finals]
         return x.transpose(0, 1) if batch_first else x, finals
 
+    def _first(self) -> SparseMatrix:
+        return cast(SparseMatrix, self._modules[self.matrix_names[0]])
+
     def _is_watched(self) -> bool:
         held: Any = self._modules
         return any(is_watched(held[name].fast_wiring) for name in self.matrix_names)
@@ -158,7 +161,7 @@ class RecurrentMatrices(SparseMatrices):
         if state.shape != expected:
             rule = f"must be (layers × directions, batch, hidden_size) = {expected}, without the batch if the input has none"
             raise ValueError(f"the shape of an initial state (={tuple(state.shape)}) {rule}")
-        return settle(state, x, "an initial state") if recorded(x) else settle_input(state, x, self, "an initial state")
+        return settle(state, x, "an initial state") if recorded(x, self._first().fast_wiring) else settle_input(state, x, self, "an initial state")
 
     def extra_repr(self) -> str:
         usual = {"bias": True, "num_layers": 1, "batch_first": False, "dropout": 0.0, "bidirectional": False}
@@ -256,7 +259,7 @@ class SparseCell(RecurrentMatrices):
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """h after one step, or (h, c) of an LSTM, as in torch."""
         state = self._states(hx, "state")
-        if not recorded(input):
+        if not recorded(input, self._first().fast_wiring):
             self._require_input(input, 2)
             expected = (*input.shape[:-1], self.hidden_size)
             for given in state:

@@ -21,11 +21,11 @@ from wirebound.wiring import Wiring, mapping
 P = ParamSpec("P")
 R = TypeVar("R")
 _exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)  # from torch 2.7 on
-_RECORDERS = (_TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.FUNCTIONAL, _TorchDispatchModeKey.PROXY)
+_RECORDERS = (_TorchDispatchModeKey.FUNCTIONAL, _TorchDispatchModeKey.PROXY)
 
 
 def tracing() -> bool:
-    """Whether operators are recorded or transformed, or only their shapes computed, instead of run and forgotten."""
+    """Whether operators are recorded or transformed instead of run and forgotten."""
     if torch.compiler.is_compiling():
         return True
     if _get_tracing_state() is not None or transforms_active():
@@ -40,9 +40,18 @@ def watched_over() -> bool:
     return _len_torch_dispatch_stack() > 0 or _get_tracing_state() is not None
 
 
-def recorded(x: Any) -> bool:
-    """Whether a layer has to go by torch operators for this input, or this θ: registered ones or plain ones."""
-    return tracing() or (type(x) is not Tensor and isinstance(x, FakeTensor | FunctionalTensor | fx.Proxy))
+def recorded(x: Any, wiring: Wiring | None = None) -> bool:
+    """Whether a layer has to go by torch operators for this input, or this θ: registered ones or plain ones.
+
+    Where the wiring is fake too, the layer runs as it would run on a device.
+    """
+    if tracing():
+        return True
+    if type(x) is Tensor:
+        return False
+    if isinstance(x, FakeTensor):
+        return wiring is None or not isinstance(wiring._parameters.get("theta"), FakeTensor)
+    return isinstance(x, FunctionalTensor | fx.Proxy)
 
 
 def in_graph(x: Any) -> bool:

@@ -22,7 +22,7 @@ def _settled(lengths: Tensor | None, x: Tensor) -> Tensor | None:
 
 
 def _kept_numbers(theta: Tensor, kind: str, steps: int, batch: int, hidden: int) -> int:
-    return ops.backend_of(theta).recurrent_kept_numbers(kind, steps, batch, hidden, theta.element_size())
+    return ops.backend_behind(theta).recurrent_kept_numbers(kind, steps, batch, hidden, theta.element_size())
 
 
 @torch.library.custom_op("wirebound::recurrent", mutates_args=())
