@@ -211,17 +211,25 @@ class Unbounded(Method):
     promises_budget = False
 
     def attach(self) -> None:
-        self.highest_layer_active = self.layer_active()
-        self.highest_active = sum(self.highest_layer_active)
+        self._most_of_layers: list[Any] = self.layer_active()
+        self._most: Any = sum(self._most_of_layers)
         super().attach()
 
+    @property
+    def highest_active(self) -> int:
+        return int(self._most)
+
+    @property
+    def highest_layer_active(self) -> list[int]:
+        return [int(n) for n in self._most_of_layers]
+
     def report(self, active: Sequence[int], rewired: Sequence[int]) -> StepInfo:
-        self.highest_active = max(self.highest_active, sum(active))
-        self.highest_layer_active = [max(a, b) for a, b in zip(self.highest_layer_active, active, strict=True)]
+        self._most = _larger(self._most, sum(active))
+        self._most_of_layers = [_larger(a, b) for a, b in zip(self._most_of_layers, active, strict=True)]
         return super().report(active, rewired)
 
     def state_dict(self) -> dict[str, Any]:
-        highest = {"active": self.highest_active, "layers": list(self.highest_layer_active)}
+        highest = {"active": self.highest_active, "layers": self.highest_layer_active}
         return {**super().state_dict(), "highest": highest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -229,7 +237,14 @@ class Unbounded(Method):
         if len(layers) != mine:
             raise ValueError(f"state has highest counts of {len(layers)} layers, but the method has {mine}")
         super().load_state_dict(state)
-        self.highest_active, self.highest_layer_active = int(state["highest"]["active"]), layers
+        self._most, self._most_of_layers = int(state["highest"]["active"]), layers
+
+
+def _larger(one: Any, other: Any) -> Any:
+    """The larger of two counts; on a device it is not waited for."""
+    if not isinstance(other, Tensor):
+        return max(one, other)
+    return torch.maximum(torch.as_tensor(one, device=other.device), other)
 
 
 class WiringMethod(Method):

@@ -93,7 +93,7 @@ def backend_on(device: torch.device) -> Backend:
     for backend in _asked:
         if backend.draws_on(device):
             return backend
-    return _REFERENCE
+    return _DEVICE if _DEVICE.draws_on(device) else _REFERENCE
 
 
 def whole_wirings(theta: Tensor) -> bool:

@@ -94,7 +94,7 @@ class Connections(nn.Module):
         if packed_rows is None or colptr is None:
             raise WiringError("the positions of a wiring are gone: its buffers were removed")
         if isinstance(packed_rows, FakeTensor) and isinstance(colptr, FakeTensor):
-            self.__dict__.update(_indices={}, _split=None, _bounds=[], _trusted=None)  # there is nothing to look at
+            self.__dict__.update(_indices={}, _split=None, _trusted=None)  # there is nothing to look at
             return
         # nn.Module takes longer to set an attribute than a small step takes.
         self.__dict__.update(_indices={}, _split=None)
@@ -202,6 +202,7 @@ class Connections(nn.Module):
         """After ``changing``: a kernel has left a valid wiring, whose layers start there."""
         own, buffers = self.__dict__, self._buffers
         if isinstance(buffers["packed_rows"], FakeTensor):
+            own["_bounds"] = bounds
             return
         key = IndexKey.of(cast(Tensor, buffers["packed_rows"]), cast(Tensor, buffers["colptr"]), self._trusted_before)
         own["_indices"], own["_bounds"], own["_trusted"] = {}, bounds, key

@@ -164,7 +164,7 @@ def newborns_among(
     bounds = torch.searchsorted(occupied, torch.tensor([*starts_of, geometry.possible], device=device))
     rooms = torch.tensor(sizes, device=device) - bounds.diff()
     streams = [stream_of(Stream.NEWBORN, wiring.index, layer=i if by_layer else None) for i in range(len(sizes))]
-    may_fill = any(size < 2 * occupied.numel() for size in sizes)
+    may_fill = any(size < 2 * wiring.packed_rows.numel() for size in sizes)
     ranks, region, complete = draw(Regions(starts, rooms, counts, streams), most, wiring.seed, step, may_fill)
     number = torch.arange(occupied.numel(), device=device)
     held = torch.searchsorted(bounds[1:], number, right=True).clamp(max=len(sizes) - 1)
@@ -184,16 +184,24 @@ def rewire(
     count = dead.sum()
     counts = count.view(1)
     if shares is not None:
-        edges = torch.searchsorted(survivors, torch.tensor(geometry.position_start, device=dead.device))
-        room = torch.tensor(geometry.sizes, device=dead.device) - edges.diff()
-        full = [size < budget for size in geometry.sizes]
-        stream = stream_of(Stream.NEWBORN_LAYER, wiring.index)
-        counts = layers_by_share(count, budget, shares, room, full, wiring.seed, stream, step)
+        counts = shared_counts(wiring, survivors, count, budget, step, shares)
     newborns, complete = newborns_among(wiring, survivors, counts, budget, step, shares is not None)
     dead, count = dead & complete, torch.where(complete, count, 0)
     negative = philox.negative_signs(torch.where(newborns == NOTHING, 0, newborns), wiring.seed, wiring.index)
     born, died = exchange(wiring, carried, dead, newborns, negative, count)
     return born, died, dead
+
+
+def shared_counts(
+    wiring: WiringArrays, occupied: Tensor, count: Tensor, most: int, step: int, shares: Sequence[float]
+) -> Tensor:
+    """How many of ``count`` newborns each layer gets, drawn by share; ``occupied`` are sorted positions."""
+    geometry, device = wiring.geometry, occupied.device
+    edges = torch.searchsorted(occupied, torch.tensor(geometry.position_start, device=device))
+    room = torch.tensor(geometry.sizes, device=device) - edges.diff()
+    full = [size < wiring.packed_rows.numel() for size in geometry.sizes]
+    stream = stream_of(Stream.NEWBORN_LAYER, wiring.index)
+    return layers_by_share(count, most, shares, room, full, wiring.seed, stream, step)
 
 
 class DeviceSteps:
