@@ -240,6 +240,8 @@ class Connections(nn.Module):
         return fault or copies.mixture_in(self, given["theta"], given["packed_rows"], given["colptr"])
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        if fn(torch.empty(0, device="cpu")).device.type == "mps":
+            raise ValueError("a sparse model cannot be moved to mps, which has no float64: use wb.to_dense(model), or stay on the CPU")
         self.forget()  # slices belong to the old storage
         right = copies.is_right_copy(self)
         super()._apply(fn, recurse)
