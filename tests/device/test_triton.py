@@ -14,6 +14,7 @@ pytest.importorskip("triton", reason="Triton is not installed: `make triton` run
 import wirebound as wb
 from wirebound import ops
 from wirebound.ops import philox
+from wirebound.ops.device import layers
 from wirebound.ops.device import triton_kernels as kernels
 from wirebound.ops.rule import DriftAndNoise, Rule, RuleKind, State
 from wirebound.wiring import LayerShape, Wiring
@@ -27,9 +28,9 @@ def shapes(seed: int) -> tuple[Wiring, int, int]:
     """A wiring over one to three random matrices, one of its layers, and a batch."""
     numbers = torch.randint(1, 12, (7,), generator=torch.Generator().manual_seed(seed)).tolist()
     count = 1 + seed % 3
-    layers = [LayerShape(str(i), numbers[2 * i], numbers[2 * i + 1]) for i in range(count)]
-    counts = [max(0, (layer.possible * (1 + (seed + i) % 4)) // 5) for i, layer in enumerate(layers)]
-    return Wiring(layers, counts, seed=seed), seed % count, [1, 5, 64, 70][seed % 4]
+    given = [LayerShape(str(i), numbers[2 * i], numbers[2 * i + 1]) for i in range(count)]
+    counts = [max(0, (layer.possible * (1 + (seed + i) % 4)) // 5) for i, layer in enumerate(given)]
+    return Wiring(given, counts, seed=seed), seed % count, [1, 5, 64, 70][seed % 4]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -54,6 +55,18 @@ def test_linear_layers(seed: int) -> None:
         index = wiring.layer_index(layer)
         _, expected = ops.backend_of(theta).linear_backward(x, dy, theta, index, False, True)
     torch.testing.assert_close(dtheta, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_layers_take_them_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for asked in (False, True):
+        monkeypatch.setattr(layers, "by_triton", lambda theta, asked=asked: asked)
+        torch.manual_seed(0)
+        with ops.use("device"):
+            model = wb.sparsify(torch.nn.Sequential(torch.nn.Linear(7, 9), torch.nn.Tanh(), torch.nn.Linear(9, 4)), 0.4)
+            y = model(torch.randn(5, 7))
+            found.append([y, *torch.autograd.grad(y.square().sum(), list(model.parameters()))])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("noise", [False, True])

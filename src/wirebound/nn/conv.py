@@ -182,7 +182,7 @@ class SparseConvNd(SparseLayer):
     def _batched(self, x: Tensor) -> Tensor:
         """The input, checked, in the precision of the parameters, and with a batch dimension."""
         if not recorded(x, self.fast_wiring):  # else the operator's input is settled
-            x = settle_input(x, self.fast_wiring.readable_theta(), self)
+            x = settle_input(x, self.fast_wiring.readable_theta(), self, pieces=True)
         if x.dim() not in (self.dimensions + 1, self.dimensions + 2):
             most = self.dimensions + 2
             what = f"the input (of shape {tuple(x.shape)})"

@@ -56,7 +56,7 @@ class SparseLinear(SparseLayer):
                 return cast(Tensor, run_outside(self.forward, x)) if watched else traced_linear(self, x)
             return cast(Tensor, by_operators(self, F.linear, x))
         theta = self.fast_wiring.layer_theta(self.layer_id)
-        x = settle_input(x, theta, self)
+        x = settle_input(x, theta, self, pieces=True)
         shape = x.shape
         if not shape or shape[-1] != self.in_features:
             last = shape[-1] if shape else "none"

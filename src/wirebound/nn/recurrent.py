@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from wirebound.nn.inputs import settle_input
+from wirebound.nn.inputs import autocast_dtype, settle_input
 from wirebound.nn.options import WiringOptions
 from wirebound.nn.recurrent_pass import Direction, Pass, SparseMatrices, SparseMatrix, packed_like, run_layer, settle_lengths
 from wirebound.nn.trace import in_graph, one_node, recorded, recurrent_by_operators
@@ -130,6 +130,8 @@ class RecurrentMatrices(SparseMatrices):
             if self.dropout and self.training and layer + 1 < self.num_layers:
                 x = F.dropout(x, self.dropout)
         finals = [torch.cat(end) if len(end) > 1 else end[0] for end in ends]
+        if (dtype := autocast_dtype(x.device, x)) is not None:
+            x, finals = x.to(dtype), [final.to(dtype) for final in finals]
         if not batched:
             return x.squeeze(1), [final.squeeze(1) for final in finals]
         return x.transpose(0, 1) if batch_first else x, finals

@@ -109,8 +109,10 @@ def by_operators(layer: Any, function: Callable[..., Any], x: Any, *rest: Any) -
     weight = layer.plain_weight()
     if not torch.is_autocast_enabled(x.device.type):
         return function(x, weight, layer.bias, *rest)
+    dtype = torch.get_autocast_dtype(x.device.type)
     with torch.autocast(x.device.type, enabled=False):
-        return function(x.to(weight.dtype), weight, layer.bias, *rest)
+        y = function(x.to(weight.dtype), weight, layer.bias, *rest)
+    return y.to(dtype) if weight.element_size() >= 4 else y
 
 
 def recurrent_by_operators(layer: Any, x: Any, state: Sequence[Tensor | None]) -> tuple[Tensor, list[Tensor]]:

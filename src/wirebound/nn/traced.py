@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
 
+from wirebound.nn.inputs import autocast_dtype
 from wirebound.ops.registered import conv2d, linear, recurrent
 from wirebound.ops.registered.conv import numbers_of
 from wirebound.wiring import Wiring
@@ -50,6 +51,12 @@ def settle(x: Tensor, theta: Tensor, what: str) -> Tensor:
     return x.to(theta.dtype)
 
 
+def as_autocast(y: Tensor, theta: Tensor) -> Tensor:
+    """The result in the precision that autocast asks for."""
+    dtype = autocast_dtype(y.device, theta)
+    return y if dtype is None else y.to(dtype)
+
+
 def traced_linear(layer: Any, x: Tensor) -> Tensor:
     wiring, layer_id = layer.fast_wiring, layer.layer_id
     theta, packed_rows, colptr = arrays_of(wiring, layer_id)
@@ -57,7 +64,7 @@ def traced_linear(layer: Any, x: Tensor) -> Tensor:
         raise ValueError(f"the last dimension of the input (={x.shape[-1]}) must be in_features (={layer.in_features})")
     first, rows = wiring.geometry.column_start[layer_id], settle(x, theta, "the input").reshape(-1, layer.in_features)
     y = linear(rows, theta, packed_rows, colptr, layer.bias, first, layer.out_features, wiring.sign_bound)
-    return y.view(*x.shape[:-1], layer.out_features)
+    return as_autocast(y.view(*x.shape[:-1], layer.out_features), theta)
 
 
 def traced_planes(layer: Any, x: Tensor) -> Tensor:
@@ -65,7 +72,8 @@ def traced_planes(layer: Any, x: Tensor) -> Tensor:
     wiring, layer_id = layer.fast_wiring, layer.layer_id
     theta, packed_rows, colptr = arrays_of(wiring, layer_id)
     first, window = wiring.geometry.column_start[layer_id], numbers_of(layer.window)
-    return conv2d(settle(x, theta, "the input"), theta, packed_rows, colptr, layer.bias, first, window, wiring.sign_bound)
+    y = conv2d(settle(x, theta, "the input"), theta, packed_rows, colptr, layer.bias, first, window, wiring.sign_bound)
+    return as_autocast(y, theta)
 
 
 def traced_direction(

@@ -1,5 +1,6 @@
 """Layers on any device: linear ones and convolutions as products, recurrent ones as a loop around them."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -44,14 +45,30 @@ def _conv_products(theta: Tensor, index: LayerIndex, window: ConvWindow) -> Prod
     return Products(Pattern(index, window.out_channels, groups), theta)
 
 
+def by_triton(theta: Tensor) -> bool:
+    """Whether the Triton kernels are asked for: ``WIREBOUND_TRITON=1``, on CUDA."""
+    return os.environ.get("WIREBOUND_TRITON", "0") == "1" and theta.is_cuda and theta.dtype is torch.float32
+
+
 class DeviceLayers(ReferenceRecurrent):
     def linear_forward(self, x: Tensor, theta: Tensor, index: LayerIndex, n_out: int, bias: Tensor | None) -> Tensor:
+        if by_triton(theta):
+            from wirebound.ops.device import triton_kernels
+
+            place = (index.first, index.last - index.first, n_out)
+            order = triton_kernels.rows_in_order(index.packed_rows, index.colptr, *place)
+            return triton_kernels.linear_forward(x, theta, index.packed_rows, order, n_out, bias, index.bound)
         y = Products(_pattern(index, n_out), theta).forward(x.t()).t()
         return y.contiguous() if bias is None else y + bias
 
     def linear_backward(
         self, x: Tensor, dy: Tensor, theta: Tensor, index: LayerIndex, need_dx: bool, need_dtheta: bool
     ) -> Gradients:
+        if by_triton(theta):
+            from wirebound.ops.device import triton_kernels
+
+            arrays = (theta, index.packed_rows, index.colptr, index.first)
+            return triton_kernels.linear_backward(x, dy, *arrays, need_dx, need_dtheta, index.bound)
         products, upstream = Products(_pattern(index, dy.shape[1]), theta), dy.t().contiguous()
         dx = products.backward(upstream).t().contiguous() if need_dx else None
         return dx, products.sampled(x.t(), upstream) if need_dtheta else None

@@ -19,13 +19,16 @@ _CONNECTIONS = 256  # that a program of the update takes
 
 
 @triton.jit
-def _weight(theta, packed):  # type: ignore[no-untyped-def]
-    """sign · θ, and 0 where θ is below 0; the sign is bit 31, which makes the packed row negative."""
-    return tl.where(theta >= 0, tl.where(packed < 0, -theta, theta), 0.0)
+def _weight(theta, packed, bound: tl.constexpr):  # type: ignore[no-untyped-def]
+    """sign · θ; bound to its sign, 0 where θ is below 0. The sign is bit 31, which makes the packed row negative."""
+    weight = tl.where(packed < 0, -theta, theta)
+    if bound:
+        weight = tl.where(theta >= 0, weight, 0.0)
+    return weight
 
 
 @triton.jit
-def _forward(x, y, theta, packed_rows, rowptr, columns, places, bias, samples, has_bias: tl.constexpr, width: tl.constexpr):  # type: ignore[no-untyped-def]
+def _forward(x, y, theta, packed_rows, rowptr, columns, places, bias, samples, has_bias: tl.constexpr, bound: tl.constexpr, width: tl.constexpr):  # type: ignore[no-untyped-def]
     """One output for some samples; x is [n_in, samples], y [n_out, samples]."""
     row = tl.program_id(0)
     at = tl.program_id(1) * width + tl.arange(0, width)
@@ -35,7 +38,7 @@ def _forward(x, y, theta, packed_rows, rowptr, columns, places, bias, samples, h
     last = tl.load(rowptr + row + 1)
     for k in range(first, last):
         place = tl.load(places + k)
-        weight = _weight(tl.load(theta + place), tl.load(packed_rows + place))
+        weight = _weight(tl.load(theta + place), tl.load(packed_rows + place), bound)
         column = tl.load(columns + k).to(tl.int64)
         total += weight * tl.load(x + column * samples + at, mask=inside, other=0.0)
     if has_bias:
@@ -44,7 +47,7 @@ def _forward(x, y, theta, packed_rows, rowptr, columns, places, bias, samples, h
 
 
 @triton.jit
-def _backward(x, dy, dx, dtheta, theta, packed_rows, colptr, first_column, samples, need_dx: tl.constexpr, need_dtheta: tl.constexpr, width: tl.constexpr):  # type: ignore[no-untyped-def]
+def _backward(x, dy, dx, dtheta, theta, packed_rows, colptr, first_column, samples, need_dx: tl.constexpr, need_dtheta: tl.constexpr, bound: tl.constexpr, width: tl.constexpr):  # type: ignore[no-untyped-def]
     """One input: its gradient, and those of its connections."""
     column = tl.program_id(0)
     first = tl.load(colptr + first_column + column)
@@ -60,10 +63,12 @@ def _backward(x, dy, dx, dtheta, theta, packed_rows, colptr, first_column, sampl
             row = (packed & 0x7FFFFFFF).to(tl.int64)
             upstream = tl.load(dy + row * samples + at, mask=inside, other=0.0)
             if need_dx:
-                total += _weight(value, packed) * upstream
+                total += _weight(value, packed, bound) * upstream
             if need_dtheta:
                 found = tl.sum(own * upstream)
-                found = tl.where(value >= 0, tl.where(packed < 0, -found, found), 0.0)
+                found = tl.where(packed < 0, -found, found)
+                if bound:
+                    found = tl.where(value >= 0, found, 0.0)
                 before = tl.load(dtheta + k)  # this column's alone, so nobody else writes it
                 tl.store(dtheta + k, before + found)
         if need_dx:
@@ -105,25 +110,27 @@ def rows_in_order(packed_rows: Tensor, colptr: Tensor, first: int, n_in: int, n_
 
 
 def linear_forward(
-    x: Tensor, theta: Tensor, packed_rows: Tensor, order: tuple[Tensor, Tensor, Tensor], n_out: int, bias: Tensor | None
-) -> Tensor:
+    x: Tensor, theta: Tensor, packed_rows: Tensor, order: tuple[Tensor, Tensor, Tensor], n_out: int, bias: Tensor | None,
+    bound: bool = True,
+) -> Tensor:  # fmt: skip
     """y = x Wᵀ + bias for x [batch, n_in]."""
     inputs, samples = x.t().contiguous(), x.shape[0]
     y = x.new_empty(n_out, samples)
     grid = (n_out, triton.cdiv(samples, _SAMPLES))
     given = theta if bias is None else bias  # a pointer that is not read
-    _forward[grid](inputs, y, theta, packed_rows, *order, given, samples, bias is not None, _SAMPLES)
+    _forward[grid](inputs, y, theta, packed_rows, *order, given, samples, bias is not None, bound, _SAMPLES)
     return y.t()
 
 
 def linear_backward(
-    x: Tensor, dy: Tensor, theta: Tensor, packed_rows: Tensor, colptr: Tensor, first: int, need_dx: bool, need_dtheta: bool
-) -> tuple[Tensor | None, Tensor | None]:
+    x: Tensor, dy: Tensor, theta: Tensor, packed_rows: Tensor, colptr: Tensor, first: int, need_dx: bool, need_dtheta: bool,
+    bound: bool = True,
+) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
     """Gradients to x and to θ of the whole wiring, 0 outside of the layer's columns."""
     inputs, upstream, samples = x.t().contiguous(), dy.t().contiguous(), x.shape[0]
     dx, dtheta = torch.empty_like(inputs), torch.zeros_like(theta)
     grid = (inputs.shape[0],)
-    _backward[grid](inputs, upstream, dx, dtheta, theta, packed_rows, colptr, first, samples, need_dx, need_dtheta, _SAMPLES)
+    _backward[grid](inputs, upstream, dx, dtheta, theta, packed_rows, colptr, first, samples, need_dx, need_dtheta, bound, _SAMPLES)
     return dx.t() if need_dx else None, dtheta if need_dtheta else None
 
 
