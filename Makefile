@@ -8,7 +8,7 @@ HAS_BROWSER := (command -v chromium || command -v chromium-browser || command -v
   && command -v chromedriver > /dev/null
 APT := apt-get -o Acquire::Retries=0 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20
 
-.PHONY: demo test quick lint types docs sanitize sanitize-all long works bench reproduce clean setup setup-dev browser browser-if-possible
+.PHONY: demo test quick lint types docs sanitize sanitize-all long works bench reproduce device emulator clean setup setup-dev browser browser-if-possible
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
@@ -78,6 +78,15 @@ bench: setup-dev
 reproduce: setup
 	$(BIN)/wirebound reproduce --all --jobs 2 --out runs/reproduce --keep results/reproduce
 	cp runs/reproduce/RESULTS.md RESULTS.md
+
+# The C trainer on emulated chips, and what else of its tests takes long.
+device: setup-dev
+	$(BIN)/python -m pytest -m "slow or not slow" tests/device
+
+# The emulator and the compiler that `make device` uses (Debian and its kin).
+emulator:
+	(command -v qemu-system-arm && command -v arm-none-eabi-gcc) > /dev/null || ($(APT) update && \
+	  $(APT) install --yes --no-install-recommends qemu-system-arm gcc-arm-none-eabi libnewlib-arm-none-eabi)
 
 # The browser that the tests of the report page use, and its driver (Debian and its kin).
 browser:

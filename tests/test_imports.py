@@ -26,7 +26,7 @@ LIBRARY = {
     "ledger": {"methods", "nn", "ops"},
     "engine": {"methods", "nn", "ops", "optim", "schedule", "wiring"},
     "checkpoint": {"methods", "nn", "ops", "version", "wiring"},
-    "export": {"checkpoint", "ledger", "methods", "nn", "ops", "wiring"},
+    "export": {"checkpoint", "ledger", "methods", "nn", "ops", "version", "wiring"},
     "integrations": {"methods", "nn"},
     "posterior": {"checkpoint", "nn"},
     "sklearn": {"engine", "export", "methods", "nn", "ops", "optim", "wiring"},
@@ -40,9 +40,10 @@ PROGRAM = {
     "bench": {"data", "report", "run", "tables", "tasks"},
     "run": {"data", "tables", "tasks"},
     "tasks": {"data", "run"},
+    "device": {"run", "tasks"},
     "sweep": {"run", "tables"},
     "paper": {"data", "report", "run", "tables", "tasks", "theory"},
-    "cli": {"bench", "data", "paper", "report", "run", "sweep", "tables", "tasks"},
+    "cli": {"bench", "data", "device", "paper", "report", "run", "sweep", "tables", "tasks"},
 }
 WITHOUT_TORCH = ("report", "tables")
 

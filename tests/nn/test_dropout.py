@@ -104,3 +104,12 @@ def test_files_exports_and_dense_copies_know_it(tmp_path) -> None:  # type: igno
     assert [type(module) for module in loaded] == [type(module) for module in model]
     assert torch.equal(loaded.train()(x), model.train()(x))
     assert torch.allclose(wb.to_dense(model).eval()(x), model.eval()(x), atol=1e-6)
+
+
+def test_a_graph_leaves_out_the_same() -> None:
+    eager, traced = wb.Dropout(0.3, seed=2), wb.Dropout(0.3, seed=2)
+    compiled = torch.compile(traced, fullgraph=True, backend="eager")
+    x = torch.rand(7, 20)
+    for _ in range(3):
+        assert torch.equal(compiled(x), eager(x))
+    assert int(traced.calls) == 3

@@ -38,12 +38,14 @@ class Dropout(nn.Dropout):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or not self.p:
             return input
-        call = int(self.calls)
+        # In a graph, and where asking would wait for the device, the number of the call stays a tensor.
+        stays = torch.compiler.is_compiling() or not self.calls.is_cpu
+        call = self.calls.clone() if stays else int(self.calls)
         self.calls += 1
         kept = self.kept(call, input.numel() // input.shape[-1], input.shape[-1], input.device)
         return input * (kept.view(input.shape).to(input.dtype) * (1 / (1 - self.p)))
 
-    def kept(self, call: int, batch: int, features: int, device: torch.device) -> Tensor:
+    def kept(self, call: int | Tensor, batch: int, features: int, device: torch.device) -> Tensor:
         """[batch, features]: which are kept in a call."""
         lanes = (batch + 7) // 8 * 8
         stream = stream_of(Stream.DROPOUT, self.index)

@@ -45,7 +45,7 @@ def philox(c0: Word, c1: Word, c2: Word, c3: Word, seed: int) -> tuple[Word, Wor
     return c0, c1, c2, c3
 
 
-def words(seed: int, stream: int, step: int, count: int, device: torch.device, first: int = 0) -> Tensor:
+def words(seed: int, stream: int, step: int | Tensor, count: int, device: torch.device, first: int = 0) -> Tensor:
     """``count`` 32-bit words from word ``first`` (a multiple of 4), as int64: four of each block."""
     block = torch.arange(first // 4, (first + count + 3) // 4, device=device)
     same = torch.zeros_like(block)

@@ -1,4 +1,4 @@
-"""Write a trained network for SciPy, ONNX, NIR, PyNN or C.
+"""Write a trained network for SciPy, ONNX, NIR, PyNN or C, or a C library that goes on training it.
 
 example: wirebound export runs/x --to c --out model.h
 """
@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from wirebound.export import FORMATS, CHeader, ExportError, Network, read_network
+from wirebound.export import FORMATS, CHeader, ExportError, Network, Trainer, read_network
 from wirebound.export.c_code import quantised
 from wirebound_lab.data import Dataset
 from wirebound_lab.run.export_source import Source, open_source
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input-shape", type=_shape, metavar="C,H,W", help=text)
     for name, form in FORMATS.items():
         for option, default, choices, said in form.options():
-            given: Any = {"type": type(default), "choices": choices or None}
+            given: Any = {"type": _shape if isinstance(default, tuple) else type(default), "choices": choices or None}
             if default is False:
                 given = {"action": "store_true"}
             parser.add_argument(f"--{option}", default=default, help=f"{name}: {said}", **given)
@@ -35,8 +35,10 @@ def run(options: argparse.Namespace) -> int:
     out: Path = options.out
     if (out.exists() or out.is_symlink()) and not options.overwrite:
         raise ExportError(f"out (={out}) exists already; choose another name or pass --overwrite")
-    network = read_network(source.model, options.input_shape)
     form = FORMATS[options.form]
+    if form.of_model:
+        return _write_trainer(source, out, options)
+    network = read_network(source.model, options.input_shape)
     settings = {name: getattr(options, name) for name in form.settings}
     data = source.test_data() if options.form == "c" else None
     if options.form == "c" and options.bytes:
@@ -48,6 +50,22 @@ def run(options: argparse.Namespace) -> int:
         print(f"flash: {written.flash:,} bytes for {written.connections:,} connections; ram: {written.ram:,} bytes")
         if data is not None:
             _print_accuracy(source, network, data, options)
+    print(f"{options.form}: {out}")
+    return 0
+
+
+def _write_trainer(source: Source, out: Path, options: argparse.Namespace) -> int:
+    """The C library of a run; what its settings say about rewiring, the chip does too."""
+    form, config = FORMATS[options.form], source.config
+    settings: dict[str, Any] = {name: getattr(options, name) for name in form.settings}
+    if config is not None and config.method == "deep-r":
+        momentum = config.momentum if config.optimizer == "momentum" else 0.0
+        settings |= {"newborns": config.newborns, "rewire_every": config.rewire_every, "momentum": momentum}
+    data = source.test_data()
+    if data is not None:
+        settings["pixels"] = 1 / data.maximum
+    written: Trainer = form.write(source.model, out, **settings)
+    print(f"ram: {written.memory:,} bytes for {written.network.connections:,} connections; flash: {written.state:,} bytes of them")
     print(f"{options.form}: {out}")
     return 0
 

@@ -22,6 +22,7 @@ COMMANDS = {
     "demo": "train MNIST at 1 %% connectivity and write a report",
     "report": "make one HTML page of run folders and reproduced figures",
     "export": "write a trained network for SciPy, ONNX, NIR, PyNN or C",
+    "device": "write a C library that trains a network on a microcontroller, or train on an emulated one",
     "bench": "measure speed and memory on this machine",
     "data": "list, fetch and verify data sets",
     "info": "what is installed, or what a run folder or a model's file holds",
@@ -32,7 +33,7 @@ _EXTRA = ("rich", "shtab", "sklearn", "PIL", "tomli")  # what wirebound[lab] bri
 # What to do next after an error that does not say it. Errors go by the names of their classes: nothing is imported for it.
 _RESUME = "the same command with --resume goes on from the last checkpoint"
 # Errors that are neither of a value nor of the system, and still no fault of ours.
-FAILURES = ("DivergedError", "RankFailedError", "RanksDifferError", "WiringError")
+FAILURES = ("DeviceError", "DivergedError", "RankFailedError", "RanksDifferError", "WiringError")
 # The first kind that an error is of, in this order: some are kinds of others.
 _NEXT = {
     "RunFolderError": "another --out, --resume to go on with a run, or --overwrite to replace it",

@@ -9,7 +9,7 @@ training images that were held out (10,000 of MNIST, 5,000 of CIFAR-10); what is
 ``run`` by hand, and only then is it called. ``--only NAMES`` takes some of the rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,14 @@ from wirebound_lab.paper.study import read_json, study_parser, write_study
 
 HELD_OUT = {"mnist": 10_000, "cifar10": 5_000}
 SEEDS = range(5)
-Settings = Mapping[str, Any]
+Settings = dict[str, Any]
 
 LENET: Settings = {"batch_size": 50, "epochs": 200, "lr": 1.0, "deep-r.l1": 5e-5, "input_dropout": 0.1}
 # Three hidden layers as wide as the input, or twice as wide, and a dense output, which is not counted.
-WIDE: Settings = {**LENET, "hidden": [1568] * 3, "connectivity": 0.01, "dense_output": True}
+WIDE: Settings = {
+    **LENET, "hidden": [1568] * 3, "connectivity": 0.01, "dense_output": True, "lr": 0.5, "input_dropout": 0.2, "dropout": 0.1,
+    "epochs": 100,
+}  # fmt: skip
 CIFAR: Settings = {
     "data": "cifar10", "hidden": [3072] * 3, "connectivity": 0.01, "dense_output": True, "allocation": "uniform",
     "augment": "crop-flip", "optimizer": "momentum", "lr": 0.02, "sparse_lr": 10.0, "final_lr": 0.0, "batch_size": 64, "epochs": 100,
@@ -72,11 +75,9 @@ CHOICES: tuple[Row, ...] = (
     _tried(_at[2], "lenet-2-inputs-0.2-500-epochs", epochs=500, input_dropout=0.2),
     _tried(_at[5], "lenet-5-as-it-is"), _tried(_at[5], "lenet-5-inputs-0.2", input_dropout=0.2),
     _tried(_at[5], "lenet-5-units-0.1", dropout=0.1), _tried(_at[5], "lenet-5-smoothing-0.1", label_smoothing=0.1),
-    _tried(_at[5], "lenet-5-inputs-0.2-units-0.1-400-epochs", input_dropout=0.2, dropout=0.1, epochs=400),
     _tried(_at[10], "lenet-10-as-it-is"), _tried(_at[10], "lenet-10-alpha-2e-5", alpha=2e-5),
     _tried(_at[10], "lenet-10-lr-0.5-alpha-2e-5", lr=0.5, alpha=2e-5),
-    _tried(WIDE, "wide-mnist-1-inputs-0.2-100-epochs", input_dropout=0.2, epochs=100),
-    _tried(WIDE, "wide-mnist-1-lr-0.5-inputs-0.2-units-0.1-100-epochs", lr=0.5, input_dropout=0.2, dropout=0.1, epochs=100),
+    _tried(WIDE, "wide-mnist-1-as-it-is"), _tried(WIDE, "wide-mnist-1-lr-1-no-units", lr=1.0, dropout=0.0),
     _tried(CIFAR, "wide-cifar-1-as-it-is"),
 )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import difflib
 import importlib
 import json
 import math
@@ -237,7 +238,9 @@ def _chosen(given: Mapping[str, Any]) -> tuple[str, str]:
 def require_known(given: Mapping[str, Any], known: Mapping[str, Setting]) -> None:
     for name in given:
         if name not in known:
-            raise ConfigError(f"unknown setting {name!r}; known are {', '.join(known)}")
+            near = difflib.get_close_matches(name, known, n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else "`wirebound train --help` lists them all"
+            raise ConfigError(f"unknown setting {name!r}; {hint}")
 
 
 def typed_value(setting: Setting, value: Any) -> Any:

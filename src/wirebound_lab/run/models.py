@@ -25,19 +25,19 @@ CHECK_EVERY = 100  # steps between comparisons of the ranks
 
 def build_model(config: RunConfig, inputs: int, classes: int) -> nn.Module:
     """The perceptron of a run: sparse from the start, or plain for methods that store their matrices in full."""
-    model = perceptron([inputs, *config.hidden, classes], config.activation, config.bias, "meta",
-                       (config.input_dropout, config.dropout), config.seed)
+    sizes, dropout = [inputs, *config.hidden, classes], (config.input_dropout, config.dropout)
+    model = perceptron(sizes, config.activation, config.bias, "meta", dropout, config.seed)
     if METHODS[config.method].plain:
         return draw_weights(model, config.seed)
     start = {name: getattr(config, name) for name in ("scope", "init", "gain", "seed")}
     constraints = Constraints(config.max_fan_in, config.max_fan_out, config.dale) or None
     allocation = read_allocation(config.allocation)
     plain = (str(len(model) - 1),) if config.dense_output else ()
-    sizes = (config.connectivity, config.budget)
-    model = sparsify(model, *sizes, allocation=allocation, constraints=constraints, exclude=plain, device="cpu", **start)
+    start |= {"allocation": allocation, "constraints": constraints, "exclude": plain, "device": "cpu"}
+    sparse = sparsify(model, config.connectivity, config.budget, **start)
     for name in plain:
-        draw_weights(model.get_submodule(name), config.seed)
-    return model
+        draw_weights(sparse.get_submodule(name), config.seed)
+    return sparse
 
 
 def build_optimizer(config: RunConfig, model: nn.Module, **other: Any) -> optim.Optimizer:

@@ -35,8 +35,8 @@ class Pieces:
         order = data_order(count, self.seed, epoch)
         for first in range(start * size, count, size):
             part = slice(first, first + size)
-            chosen = order[part]
-            yield Batch((self._cut(self.images, chosen, *places[:, part], mirrored[part]),), self.y[chosen])
+            chosen, top, left = order[part], places[0, part], places[1, part]
+            yield Batch((self._cut(self.images, chosen, top, left, mirrored[part]),), self.y[chosen])
 
     def middle(self, images: Tensor) -> Tensor:
         """Images as they are, standardised in the same border."""

@@ -43,8 +43,8 @@ class NativeBackend(NativeLayers, NativeImages, NativeSteps, Backend):
         return out
 
     @staticmethod
-    def words(seed: int, stream: int, step: int, count: int, device: torch.device, first: int = 0) -> Tensor:
-        if first:
+    def words(seed: int, stream: int, step: int | Tensor, count: int, device: torch.device, first: int = 0) -> Tensor:
+        if first or isinstance(step, Tensor):
             return philox.words(seed, stream, step, count, device, first)
         out = torch.empty(count, dtype=torch.uint32, device="cpu")
         KERNELS.wb_words(seed, stream, step, count, out.data_ptr())
