@@ -49,9 +49,9 @@ class NoWaiting(TorchDispatchMode):
             raise WaitedError(f"{func} of {[tuple(t.shape) for t in fake]} on {fake[0].device}")
         if fake and func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
             raise WaitedError(f"{func} without output_size")
-        if fake and func in (aten.index.Tensor, aten.index_put.default, aten.index_put_.default):
-            if any(isinstance(i, Tensor) and i.dtype is torch.bool for i in args[1]):
-                raise WaitedError(f"{func} with a mask")
+        indexed = fake and func in (aten.index.Tensor, aten.index_put.default, aten.index_put_.default)
+        if indexed and any(isinstance(i, Tensor) and i.dtype is torch.bool for i in args[1]):
+            raise WaitedError(f"{func} with a mask")
         if fake and func is aten._to_copy.default and target is not None and torch.device(target).type == "cpu":
             raise WaitedError(f"{func} to the CPU")
         if func is aten.copy_.default and isinstance(args[1], FakeTensor) and not isinstance(args[0], FakeTensor):

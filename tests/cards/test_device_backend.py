@@ -113,7 +113,7 @@ def test_budgets_of_all_densities(connectivity: float, scope: str, newborns: str
     assert assert_the_same(make, SGD, connectivity, scope, 12) > 0
 
 
-@pytest.mark.parametrize("n, k", [(10, 0), (10, 3), (10, 5), (10, 8), (10, 10), (1000, 40), (1000, 900), (10**12, 200)])
+@pytest.mark.parametrize(("n", "k"), [(10, 0), (10, 3), (10, 5), (10, 8), (10, 10), (1000, 40), (1000, 900), (10**12, 200)])
 def test_samples_are_those_of_the_reference(n: int, k: int) -> None:
     name = (7, stream_of(Stream.DROP, 3, layer=1), 12, torch.device("cpu"))
     with ops.use("device"):

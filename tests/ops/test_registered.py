@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 import wirebound as wb
 from wirebound.ops import GATES, ConvWindow
-from wirebound.ops.registered import OPERATORS, conv2d, conv2d_backward, linear, linear_backward, recurrent, recurrent_backward
+from wirebound.ops.registered import (
+    OPERATORS,
+    conv2d,
+    conv2d_backward,
+    linear,
+    linear_backward,
+    recurrent,
+    recurrent_backward,
+)
 from wirebound.ops.registered.conv import numbers_of, window_of
 from wirebound.wiring import LayerShape, Wiring
 

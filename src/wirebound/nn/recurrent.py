@@ -11,7 +11,15 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from wirebound.nn.inputs import autocast_dtype, settle_input
 from wirebound.nn.options import WiringOptions
-from wirebound.nn.recurrent_pass import Direction, Pass, SparseMatrices, SparseMatrix, packed_like, run_layer, settle_lengths
+from wirebound.nn.recurrent_pass import (
+    Direction,
+    Pass,
+    SparseMatrices,
+    SparseMatrix,
+    packed_like,
+    run_layer,
+    settle_lengths,
+)
 from wirebound.nn.trace import in_graph, one_node, recorded, recurrent_by_operators
 from wirebound.nn.traced import is_watched, run_outside, settle, traced_direction, traced_lengths
 from wirebound.ops import GATES

@@ -26,6 +26,7 @@ from wirebound import ops
 from wirebound_lab.tables import markdown_table
 
 STEPS = 8
+SECTION = "<!-- --8<-- [{}:table] -->"
 _LOOSE, _TIGHT = 1e-3, 1e-5  # relative and absolute: θ agrees up to rounding, which a few steps add up
 
 
@@ -237,7 +238,8 @@ def as_markdown(report: DeviceReport) -> str:
             [t.network, "dense" if t.connectivity is None else f"{100 * t.connectivity:g} %", number(t.eager), number(t.compiled)]
             for t in report.timings
         ]
-        text += "\n\n" + markdown_table(["network", "connections", "eager ms", "compiled ms"], found, (2, 3))
+        table = markdown_table(["network", "connections", "eager ms", "compiled ms"], found, (2, 3))
+        text += f"\n\n{SECTION.format('start')}\n{table}\n{SECTION.format('end')}"  # the documentation shows it
     if report.machine.get("warning"):
         text += f"\n\n{report.machine['warning']}"
     return text + "\n"
