@@ -22,6 +22,7 @@ METHODS = (
     "DeepR", "DeepR, l1 auto", "DeepR, uniform", "DeepR, every other step", "DeepR, rates of layers", "Fixed", "SET",
     "SET, global", "RigL", "RigL, global", "Evolve, random", "SoftDeepR", "L1Shrinkage", "MagnitudePruning", "Dense",
 )  # fmt: skip
+WAITS = ("ConstantRate", "DeepR, by gradient", "GSE", "CHT", "Evolve, by sign")
 QUICK = (
     "the mode notices", "layer Linear layer", "layer Conv2d global", "layer LSTM global", "method DeepR Adam", "method SET SGD",
     "method RigL SGD", "method Fixed Adam",
@@ -56,7 +57,7 @@ def test_a_step_of_each_method(method: str, optimizer: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["ConstantRate", "Evolve, by sign"])
+@pytest.mark.parametrize("method", WAITS)
 def test_those_that_wait_are_known(method: str) -> None:
     assert outcomes()[f"waits {method}"] == ""
 
@@ -65,4 +66,4 @@ def test_those_that_wait_are_known(method: str) -> None:
 def test_no_check_is_left_out() -> None:
     layers = {f"layer {kind} {scope}" for kind in LAYERS for scope in ("global", "layer")}
     methods = {f"method {method} {optimizer}" for method in METHODS for optimizer in ("SGD", "Adam")}
-    assert set(outcomes()) == {"the mode notices", "waits ConstantRate", "waits Evolve, by sign"} | layers | methods
+    assert set(outcomes()) == {"the mode notices", *(f"waits {name}" for name in WAITS)} | layers | methods
