@@ -72,7 +72,7 @@ $(VENV)-works/.installed: $(SOURCES)
 
 # The Triton kernels in Triton's interpreter, on the CPU. In an environment of its own, for Triton is a gigabyte.
 triton: $(VENV)-triton/.installed
-	TRITON_INTERPRET=1 $(VENV)-triton/bin/python -m pytest tests/device/test_triton.py
+	TRITON_INTERPRET=1 $(VENV)-triton/bin/python -m pytest tests/cards/test_triton.py
 
 $(VENV)-triton/.installed: $(SOURCES)
 	$(PYTHON) -m venv $(VENV)-triton
