@@ -8,7 +8,7 @@ HAS_BROWSER := (command -v chromium || command -v chromium-browser || command -v
   && command -v chromedriver > /dev/null
 APT := apt-get -o Acquire::Retries=0 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20
 
-.PHONY: demo test quick lint types docs sanitize sanitize-all long works bench reproduce device emulator clean setup setup-dev browser browser-if-possible
+.PHONY: demo test quick lint types docs sanitize sanitize-all long works triton bench reproduce device emulator clean setup setup-dev browser browser-if-possible
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
@@ -68,6 +68,15 @@ works: $(VENV)-works/.installed
 $(VENV)-works/.installed: $(SOURCES)
 	$(PYTHON) -m venv $(VENV)-works
 	$(VENV)-works/bin/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev,works]"
+	@touch $@
+
+# The Triton kernels in Triton's interpreter, on the CPU. In an environment of its own, for Triton is a gigabyte.
+triton: $(VENV)-triton/.installed
+	TRITON_INTERPRET=1 $(VENV)-triton/bin/python -m pytest tests/cards/test_triton.py
+
+$(VENV)-triton/.installed: $(SOURCES)
+	$(PYTHON) -m venv $(VENV)-triton
+	$(VENV)-triton/bin/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[lab,triton]" pytest
 	@touch $@
 
 # The speed and memory tables of results/, measured on this machine.

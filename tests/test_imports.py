@@ -23,7 +23,7 @@ LIBRARY = {
     "optim": {"ops", "wiring"},
     "methods": {"nn", "ops", "optim", "schedule", "wiring"},
     "distributed": {"methods", "nn", "ops", "version", "wiring"},
-    "ledger": {"methods", "nn"},
+    "ledger": {"methods", "nn", "ops"},
     "engine": {"methods", "nn", "ops", "optim", "schedule", "wiring"},
     "checkpoint": {"methods", "nn", "ops", "version", "wiring"},
     "export": {"checkpoint", "ledger", "methods", "nn", "ops", "version", "wiring"},

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from wirebound import ops
 from wirebound.methods.method import Method
 from wirebound.nn.masked import MaskedParameter
 from wirebound.nn.sparse_layer import SparseLayer, sparse_layers, wirings
@@ -25,6 +26,7 @@ class Ledger:
 
     entries: tuple[Entry, ...]
     connections: int
+    backends: tuple[str, ...] = ()  # who computes for the wirings, and where
 
     @property
     def total(self) -> int:
@@ -40,6 +42,7 @@ class Ledger:
         width = max(len(entry.part) for entry in self.entries)
         lines = [f"{e.part:<{width}}  {e.bytes:>15,} B  {e.note}" for e in self.entries]
         lines.append(f"{'total':<{width}}  {self.total:>15,} B")
+        lines += [f"{'backend':<{width}}  {text}" for text in self.backends]
         return "\n".join(lines)
 
 
@@ -91,4 +94,5 @@ def ledger(model: nn.Module, method: Method | None = None) -> Ledger:
         note = f"for code that computes with layer.weight: {times:,} times so far, {so_far:,} B in all"
         entries.append(Entry("dense weights on demand", sum(map(_dense_bytes, made)), note))
     add("buffers", [b for b in model.buffers() if id(b) not in own], "running statistics and the like")
-    return Ledger(tuple(entries), sum(w.budget for w in found))
+    used = sorted({f"{ops.backend_of(w.theta).name} on {w.theta.device}" for w in found})
+    return Ledger(tuple(entries), sum(w.budget for w in found), tuple(used))

@@ -217,4 +217,4 @@ def test_autocast():
     layer = wb.SparseLSTM(5, 7, connectivity=0.5)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y, _ = layer(torch.randn(4, 3, 5, dtype=torch.bfloat16))
-    assert y.dtype is torch.float32
+    assert y.dtype is torch.bfloat16

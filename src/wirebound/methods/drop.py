@@ -12,6 +12,7 @@ from torch import Tensor
 from wirebound import ops
 from wirebound.methods.when import Curve
 from wirebound.ops import philox
+from wirebound.ops.device import fixed
 
 _LEAST = 1e-300  # |w| that a logarithm is taken of
 
@@ -35,6 +36,8 @@ def smallest(values: Tensor, count: int) -> Tensor:
     """Sorted indices of the ``count`` smallest values; among equal ones the first come first."""
     if count == 0:
         return torch.empty(0, dtype=torch.int64, device=values.device)
+    if ops.whole_wirings(values):
+        return fixed.smallest(values, count)
     bound = values.kthvalue(count).values
     below, equal = torch.nonzero(values < bound).view(-1), torch.nonzero(values == bound).view(-1)
     return torch.cat([below, equal[: count - below.numel()]]).sort().values
@@ -86,6 +89,10 @@ class SmallestOfEachSign:
     """The smallest positive and the largest negative weights, as many of each as there are more of them, as SET drops."""
 
     def __call__(self, stock: Stock, most: int) -> Tensor:
+        if ops.whole_wirings(stock.weights):
+            below = stock.weights < 0
+            share = (most * below.sum().to(torch.float64) / max(1, stock.weights.numel())).round().to(torch.int64)
+            return fixed.smallest_of_each(stock.weights.abs(), below, share, most)
         negative = torch.nonzero(stock.weights < 0).view(-1)
         positive = torch.nonzero(stock.weights >= 0).view(-1)
         # Rounding can never ask for more than there are: most · n / total <= n, and the rest fits likewise.

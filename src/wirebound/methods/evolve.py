@@ -28,6 +28,7 @@ from wirebound.methods.grow import GrowRule, Growth
 from wirebound.methods.method import load_rows
 from wirebound.methods.watching import Watching
 from wirebound.methods.when import Every
+from wirebound.ops.device.fixed import mask_of, places_of
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.optim.adapter import OptimizerAdapter
 from wirebound.schedule import check_rate
@@ -36,6 +37,13 @@ from wirebound.wiring import Wiring, mapping
 
 def drop_connections(wiring: Wiring, rule: DropRule, share: float, scope: str, step: int, signs: Tensor | None) -> Tensor:
     """Sorted indices of the connections that go: at most ``share`` of each layer, or of the wiring; none of a frozen one."""
+    return torch.cat(dropped_of_each(wiring, rule, share, scope, step, signs))
+
+
+def dropped_of_each(
+    wiring: Wiring, rule: DropRule, share: float, scope: str, step: int, signs: Tensor | None
+) -> list[Tensor]:
+    """``drop_connections`` of each layer, or of the wiring."""
     theta = wiring.theta.detach()
     weights = mapping.weights(theta, wiring.packed_rows)
     gradient = torch.zeros_like(theta) if wiring.theta.grad is None else wiring.theta.grad
@@ -50,9 +58,10 @@ def drop_connections(wiring: Wiring, rule: DropRule, share: float, scope: str, s
     for number, part in enumerate(stocks):
         stream = stream_of(Stream.DROP, wiring.index, layer=number)
         own = None if signs is None else signs[part]
-        if most := round(share * part.numel()):
-            dead.append(part[rule(Stock(weights[part], gradient[part], own, wiring.seed, stream, step), most)])
-    return torch.cat(dead) if dead else places[:0]
+        most = round(share * part.numel())
+        stock = Stock(weights[part], gradient[part], own, wiring.seed, stream, step)
+        dead.append(part[rule(stock, most)] if most else part[:0])
+    return dead
 
 
 def first_strength(wiring: Wiring, newborns: Tensor, scale: float, step: int) -> float | Tensor:
@@ -116,19 +125,19 @@ class Evolve(Watching):
         self.update(number, wiring, layer_drifts(wiring, none, none, none, step, lr), step, clamp=True)
         share = self.when.share(step)
         born = self._replace(number, wiring, share, step) if share else [0] * len(wiring.layers)
-        return wiring.layer_active, born
+        return wiring.active_counts(), born
 
     def _replace(self, number: int, wiring: Wiring, share: float, step: int) -> list[int]:
         """Drop and grow in one wiring; newborns of each layer."""
         signs = self.signs[number] if self.signs else None
-        dead = drop_connections(wiring, self.drop, share, self.scope, step, signs)
+        bounds = wiring.bounds if self.scope == "layer" else []
+        dropped = dropped_of_each(wiring, self.drop, share, self.scope, step, signs)
+        dead = torch.cat(dropped)
         if not dead.numel():
             return [0] * len(wiring.layers)
         positions = wiring.positions()
-        alive = torch.ones(wiring.budget, dtype=torch.bool, device=dead.device)
-        alive[dead] = False
-        edges = torch.searchsorted(dead, torch.tensor(wiring.bounds, device=dead.device))
-        counts = None if self.scope == "global" else edges.diff().tolist()
+        counts = None if self.scope == "global" else [len(own) for own in dropped]
+        alive = places_of(~mask_of(dead, wiring.budget), wiring.budget - len(dead))
         sources = self.sources(wiring) if getattr(self.grow, "needs_gradient", False) else {}
         uphill = bool(self.adapter.group(wiring).get("maximize"))
         newborns = self.grow(Growth(wiring, positions[alive], positions[dead], counts, sources, step, uphill))
@@ -136,7 +145,10 @@ class Evolve(Watching):
         if signs is not None:
             carried.append((signs, torch.where(wiring.negative_signs(newborns), -1, 1).to(torch.int8)))
         strength = first_strength(wiring, newborns, self.newborn_scale, step)
-        return wiring.replace_(dead, newborns, carried, strength)[0]
+        born = wiring.replace_(dead, newborns, carried, strength)[0]
+        if counts is not None and wiring.is_whole:
+            wiring.starts_at(bounds)  # layers got back what they lost
+        return born
 
     def holds(self) -> list[tuple[str, list[Tensor], str]]:
         return [("signs at birth", list(self.signs), "K × one byte")]

@@ -3,14 +3,22 @@
 import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
 
+from wirebound import ops
 from wirebound.methods.attach import require_free
 from wirebound.methods.method import Unbounded
 from wirebound.nn.sparse_layer import wirings
 from wirebound.wiring import LayerShape
+
+
+def count_of(row: Tensor) -> Any:
+    """How many are not 0: a number, or a scalar that stays on its device."""
+    count = torch.count_nonzero(row)
+    return count if ops.whole_wirings(row) else int(count)
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ class MatrixMethod(Unbounded):
         self.shapes = tuple(matrix.shape for matrix in self.matrices)
 
     def layer_active(self) -> list[int]:
-        return [int(torch.count_nonzero(matrix.weight)) for matrix in self.matrices]
+        return [count_of(matrix.weight) for matrix in self.matrices]
 
     def masks(self) -> list[Tensor]:
         """Which weights of each matrix are connections now, as one row of numbers or truths."""

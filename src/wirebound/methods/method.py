@@ -53,6 +53,38 @@ class StepInfo(NamedTuple):
         return [LayerInfo(shape.name, active, shape.possible, rewired) for shape, active, rewired in rows]
 
 
+class DeviceStepInfo(StepInfo):
+    """What a step did on another device than the CPU: whoever reads a number of it waits for the device, nobody else does.
+
+    A step that was not finite was not taken; that is said here, since the step itself has looked at nothing.
+    """
+
+    def _count(self, number: int | Tensor) -> int:
+        if (found := int(number)) < 0:
+            raise not_finite(self.step)
+        return found
+
+    @property
+    def active(self) -> int:  # type: ignore[override]
+        return sum(self.layer_active)
+
+    @property
+    def rewired(self) -> int:  # type: ignore[override]
+        return sum(self.layer_rewired)
+
+    @property
+    def layer_active(self) -> Sequence[int]:  # type: ignore[override]
+        return [self._count(n) for n in self[5]]
+
+    @property
+    def layer_rewired(self) -> Sequence[int]:  # type: ignore[override]
+        return [self._count(n) for n in self[6]]
+
+    def __repr__(self) -> str:
+        numbers = f"step={self.step}, active={self.active}, budget={self.budget}, rewired={self.rewired}"
+        return f"StepInfo({numbers}, shapes={self.shapes}, layer_active={self.layer_active}, layer_rewired={self.layer_rewired})"
+
+
 class Method(ABC):
     """A way to train a model with an optimiser, whose own ``step`` is the whole step while the method is attached."""
 
@@ -140,6 +172,8 @@ class Method(ABC):
         return True
 
     def report(self, active: Sequence[int], rewired: Sequence[int]) -> StepInfo:
+        if any(isinstance(n, Tensor) for n in (*active, *rewired)):
+            return DeviceStepInfo(self.steps, 0, self.budget, 0, self.shapes, active, rewired)
         return StepInfo(self.steps, sum(active), self.budget, sum(rewired), self.shapes, active, rewired)
 
     def layer_active(self) -> list[int]:
@@ -177,17 +211,25 @@ class Unbounded(Method):
     promises_budget = False
 
     def attach(self) -> None:
-        self.highest_layer_active = self.layer_active()
-        self.highest_active = sum(self.highest_layer_active)
+        self._most_of_layers: list[Any] = self.layer_active()
+        self._most: Any = sum(self._most_of_layers)
         super().attach()
 
+    @property
+    def highest_active(self) -> int:
+        return int(self._most)
+
+    @property
+    def highest_layer_active(self) -> list[int]:
+        return [int(n) for n in self._most_of_layers]
+
     def report(self, active: Sequence[int], rewired: Sequence[int]) -> StepInfo:
-        self.highest_active = max(self.highest_active, sum(active))
-        self.highest_layer_active = [max(a, b) for a, b in zip(self.highest_layer_active, active, strict=True)]
+        self._most = _larger(self._most, sum(active))
+        self._most_of_layers = [_larger(a, b) for a, b in zip(self._most_of_layers, active, strict=True)]
         return super().report(active, rewired)
 
     def state_dict(self) -> dict[str, Any]:
-        highest = {"active": self.highest_active, "layers": list(self.highest_layer_active)}
+        highest = {"active": self.highest_active, "layers": self.highest_layer_active}
         return {**super().state_dict(), "highest": highest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -195,7 +237,14 @@ class Unbounded(Method):
         if len(layers) != mine:
             raise ValueError(f"state has highest counts of {len(layers)} layers, but the method has {mine}")
         super().load_state_dict(state)
-        self.highest_active, self.highest_layer_active = int(state["highest"]["active"]), layers
+        self._most, self._most_of_layers = int(state["highest"]["active"]), layers
+
+
+def _larger(one: Any, other: Any) -> Any:
+    """The larger of two counts; on a device it is not waited for."""
+    if not isinstance(other, Tensor):
+        return max(one, other)
+    return torch.maximum(torch.as_tensor(one, device=other.device), other)
 
 
 class WiringMethod(Method):
@@ -273,7 +322,7 @@ class WiringMethod(Method):
         rewired: list[int] = []
         for number, wiring in enumerate(self.wirings):
             if wiring.theta.grad is None:  # not part of this loss: as torch does, leave it alone
-                alive, born = wiring.layer_active, [0] * len(wiring.layers)
+                alive, born = wiring.active_counts(), [0] * len(wiring.layers)
             else:
                 alive, born = self.step_wiring(number, wiring, step)
             active += alive
@@ -352,7 +401,7 @@ def require_finite(found: Sequence[Trained], step: int) -> None:
         if grad is None:
             continue
         alike = grad.dtype is theta.dtype and grad.device == theta.device and grad.layout is torch.strided
-        if not alike or not is_plain(grad):  # anyone may have set it
+        if not alike or not (is_plain(grad) or type(grad) is type(theta)):  # anyone may have set it
             found_kind = f"{type(grad).__name__}, {grad.dtype}, {grad.layout} on {grad.device}"
             wanted = f"a plain dense tensor of {theta.dtype} on {theta.device}, as θ is"
             raise ValueError(f"the gradient of θ ({found_kind}) must be {wanted}")

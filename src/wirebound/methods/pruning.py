@@ -19,7 +19,7 @@ from torch import Tensor, nn, optim
 
 from wirebound import schedule
 from wirebound.methods.declaration import RunLength, Setting
-from wirebound.methods.matrices import MatrixMethod
+from wirebound.methods.matrices import MatrixMethod, count_of
 from wirebound.methods.method import StepInfo, load_rows
 from wirebound.optim.adapter import OptimizerAdapter
 from wirebound.optim.rule import plain_step
@@ -130,7 +130,7 @@ class MagnitudePruning(MatrixMethod):
         return self.kept
 
     def _count(self) -> None:
-        self._active = [int(torch.count_nonzero(kept)) for kept in self.kept]
+        self._active = [count_of(kept) for kept in self.kept]
 
     def holds(self) -> list[tuple[str, list[Tensor], str]]:
         return [("which are kept", self.kept, "one number for each possible connection: dense by nature")]

@@ -55,8 +55,10 @@ def drift_(
     theta.clamp_(min=theta_min)
 
 
-def _count(mask: Tensor) -> int:
-    """Ones in a mask of floats: in pieces that a float32 counts exactly."""
+def _count(mask: Tensor) -> Any:
+    """Ones in a mask of floats: in pieces that a float32 counts exactly; on a device a scalar that stays there."""
+    if ops.whole_wirings(mask):
+        return torch.count_nonzero(mask)
     if mask.element_size() < 4:  # too short to count with
         return int(torch.count_nonzero(mask))
     return sum(int(piece.sum()) for piece in mask.split(_EXACT))
@@ -184,9 +186,11 @@ class SoftDeepR(MatrixMethod):
         self.active[number], self._before[number] = active, before
         torch.clamp(theta, min=0, out=weight).mul_(sign)
         if carried := self.adapter.carried(number, group):
-            changed = torch.nonzero(active != before).view(-1)
             for moved, clean in carried:
-                moved.view(-1)[changed] = clean
+                if ops.whole_wirings(weight):  # which are changed, only the device knows
+                    moved.view(-1).masked_fill_(active != before, clean)
+                else:
+                    moved.view(-1)[torch.nonzero(active != before).view(-1)] = clean
         self._counts[number] = _count(active)
         return self._counts[number] - _count(before.mul_(active))
 

@@ -88,7 +88,7 @@ class Price:
             died += followed[layer] - still_there[layer]
             prior += size * s * s / 2 * mean / rate
             count += size
-        self.established, flicker = torch.from_numpy(established).to(theta.device), self.newborns
+        self.established, flicker = torch.from_numpy(established).to(theta.device), int(self.newborns)
         self.newborns, self.looked = 0, step
         self.drawn, self.strength = _draw(wiring, step)
         if not count or not lr:
@@ -105,7 +105,7 @@ class Price:
         """All that the next look needs; what is followed has -1 behind its end, so that shapes are always the same."""
         size = len(self.wiring.layers) * min(FOLLOWED, self.wiring.budget)
         followed = {name: F.pad(t, (0, size - t.numel()), value=-1) for name, t in self.followed().items()}
-        return {"alpha": self.alpha, "newborns": self.newborns, "looked": self.looked, **followed}
+        return {"alpha": self.alpha, "newborns": int(self.newborns), "looked": self.looked, **followed}
 
     def followed(self) -> dict[str, Tensor]:
         return {"drawn": self.drawn, "strength": self.strength, "established": self.established}

@@ -17,7 +17,8 @@ from wirebound import ops
 from wirebound.nn.inputs import settle_bias, settle_input, sparse_product
 from wirebound.nn.options import WiringOptions
 from wirebound.nn.sparse_layer import SparseLayer
-from wirebound.nn.trace import by_operators, one_node, recorded
+from wirebound.nn.trace import by_operators, in_graph, one_node, recorded
+from wirebound.nn.traced import is_watched, run_outside, traced_planes
 from wirebound.ops import ConvWindow
 from wirebound.ops.layout import LayerIndex, index_of
 from wirebound.wiring import LayerShape
@@ -172,7 +173,11 @@ class SparseConvNd(SparseLayer):
 
     @one_node
     def forward(self, x: Tensor) -> Tensor:
-        recording = recorded(x)
+        recording = recorded(x, self.fast_wiring)
+        if recording and in_graph(x):
+            if is_watched(self.fast_wiring):
+                return cast(Tensor, run_outside(self.forward, x))
+            recording = False
         inputs = x if recording else self._batched(x)
         if self._pads_first or (recording and any(self._margins)):
             inputs = F.pad(inputs, self._margins, "constant" if self.padding_mode == "zeros" else self.padding_mode)
@@ -184,7 +189,8 @@ class SparseConvNd(SparseLayer):
 
     def _batched(self, x: Tensor) -> Tensor:
         """The input, checked, in the precision of the parameters, and with a batch dimension."""
-        x = settle_input(x, self.fast_wiring.readable_theta(), self)
+        if not recorded(x, self.fast_wiring):  # else the operator's input is settled
+            x = settle_input(x, self.fast_wiring.readable_theta(), self, pieces=True)
         if x.dim() not in (self.dimensions + 1, self.dimensions + 2):
             most = self.dimensions + 2
             what = f"the input (of shape {tuple(x.shape)})"
@@ -212,6 +218,8 @@ class SparseConvNd(SparseLayer):
         return self._convolve_planes(planes).unflatten(0, (x.shape[0], seen.shape[2])).transpose(1, 2).contiguous()
 
     def _convolve_planes(self, x: Tensor) -> Tensor:
+        if recorded(x, self.fast_wiring):
+            return traced_planes(self, x)
         theta = self.fast_wiring.layer_theta(self.layer_id)
         bias = settle_bias(self.bias, theta, self.out_channels, self)
         return sparse_product(x, theta, bias, self)

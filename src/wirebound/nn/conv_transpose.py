@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from wirebound.nn.conv import PaddingMode, Sizes, SparseConvNd, sizes
 from wirebound.nn.options import WiringOptions
 from wirebound.nn.sparse_layer import Matrix, SparseLayer
-from wirebound.nn.trace import by_operators, one_node, recorded
+from wirebound.nn.trace import by_operators, in_graph, one_node, recorded
+from wirebound.nn.traced import is_watched, run_outside
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -57,7 +58,11 @@ class SparseConvTransposeNd(SparseConvNd):
     @one_node
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """As torch's layer: ``output_size`` chooses among the sizes that the stride leaves open."""
-        if recorded(input):
+        recording = recorded(input, self.fast_wiring)
+        graph = recording and in_graph(input)
+        if graph and is_watched(self.fast_wiring):
+            return cast(Tensor, run_outside(self.forward, input, output_size))
+        if recording and not graph:
             convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.dimensions - 1]
             rest = (self.stride, self.padding, self._extra(input, output_size), self.groups, self.dilation)
             return cast(Tensor, by_operators(self, convolve, input, *rest))

@@ -11,7 +11,8 @@ from wirebound import ops
 from wirebound.nn.inputs import settle_bias, settle_input, sparse_product
 from wirebound.nn.options import WiringOptions
 from wirebound.nn.sparse_layer import Matrix, SparseLayer
-from wirebound.nn.trace import by_operators, recorded
+from wirebound.nn.trace import by_operators, in_graph, recorded
+from wirebound.nn.traced import is_watched, run_outside, traced_linear
 from wirebound.ops.layout import LayerIndex, index_of
 from wirebound.wiring import LayerShape
 
@@ -54,10 +55,13 @@ class SparseLinear(SparseLayer):
         self.wire(LayerShape("linear", out_features, in_features), bias, options)
 
     def forward(self, x: Tensor) -> Tensor:
-        if recorded(x):
+        if recorded(x, self.fast_wiring):
+            if in_graph(x):
+                watched = is_watched(self.fast_wiring)
+                return cast(Tensor, run_outside(self.forward, x)) if watched else traced_linear(self, x)
             return cast(Tensor, by_operators(self, F.linear, x))
         theta = self.fast_wiring.layer_theta(self.layer_id)
-        x = settle_input(x, theta, self)
+        x = settle_input(x, theta, self, pieces=True)
         shape = x.shape
         if not shape or shape[-1] != self.in_features:
             last = shape[-1] if shape else "none"

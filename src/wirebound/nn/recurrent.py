@@ -1,6 +1,7 @@
 """Torch's recurrent layers and cells (LSTM, GRU, RNN) with K connections instead of their matrices."""
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
@@ -8,10 +9,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from wirebound.nn.inputs import settle_input
+from wirebound.nn.inputs import autocast_dtype, settle_input
 from wirebound.nn.options import WiringOptions
-from wirebound.nn.recurrent_pass import Direction, Pass, SparseMatrices, packed_like, run_layer, settle_lengths
-from wirebound.nn.trace import one_node, recorded, recurrent_by_operators
+from wirebound.nn.recurrent_pass import (
+    Direction,
+    Pass,
+    SparseMatrices,
+    SparseMatrix,
+    packed_like,
+    run_layer,
+    settle_lengths,
+)
+from wirebound.nn.trace import in_graph, one_node, recorded, recurrent_by_operators
+from wirebound.nn.traced import is_watched, run_outside, settle, traced_direction, traced_lengths
 from wirebound.ops import GATES
 from wirebound.wiring import LayerShape
 
@@ -69,8 +79,9 @@ class RecurrentMatrices(SparseMatrices):
             raise TypeError(f"the {what} of {type(self).__name__} must be one tensor h")
         return (state,)
 
-    def _require_input(self, x: Tensor, most: int) -> Tensor:
-        x = settle_input(x, self.wiring.theta, self)
+    def _require_input(self, x: Tensor, most: int, graph: bool = False) -> Tensor:
+        theta = cast(Tensor, self._first().fast_wiring._parameters["theta"])
+        x = settle(x, theta, "the input") if graph else settle_input(x, theta, self)
         if x.dim() not in (most - 1, most):
             raise ValueError(f"the input must have {most} dimensions, or {most - 1} without a batch, not {x.dim()}")
         if x.shape[-1] != self.input_size:
@@ -81,18 +92,22 @@ class RecurrentMatrices(SparseMatrices):
         self, x: Any, state: tuple[Tensor | None, ...], lengths: Tensor | None, mask: Tensor | None
     ) -> tuple[Any, list[Tensor]]:
         """Output and last states; what is packed goes in padded, and out packed again."""
+        if torch.compiler.is_compiling() and (isinstance(x, PackedSequence) or self._is_watched()):
+            return cast(tuple[Any, list[Tensor]], run_outside(self._run, x, state, lengths, mask))
         if isinstance(x, PackedSequence):
             if lengths is not None or mask is not None:
                 raise ValueError("a PackedSequence has lengths of its own: give neither lengths nor mask beside it")
             padded, lengths = pad_packed_sequence(x, self.batch_first)
             y, finals = self._run(padded, state, lengths, None)
             return packed_like(y, x, lengths, self.batch_first), finals
-        if recorded(x):
+        recording = recorded(x, self._first().fast_wiring)
+        graph = recording and in_graph(x)
+        if recording and not graph:
             if lengths is not None or mask is not None:
                 rule = "with lengths= or mask= cannot be traced or exported: use wb.to_dense(model)"
                 raise RuntimeError(f"{type(self).__name__} {rule}")
             return recurrent_by_operators(self, x, state)
-        x = self._require_input(x, 3)
+        x = self._require_input(x, 3, graph)
         batched = x.dim() == 3
         if not batched:
             x = x.unsqueeze(1)
@@ -100,7 +115,7 @@ class RecurrentMatrices(SparseMatrices):
         elif self.batch_first:
             x = x.transpose(0, 1)
         batch_first = batched and self.batch_first
-        lengths = settle_lengths(x, lengths, mask)
+        lengths = (traced_lengths if graph else settle_lengths)(x, lengths, mask)
         if lengths is not None:  # what stands in the padding, be it NaN, must not matter
             padding = torch.arange(x.shape[0], device=lengths.device)[:, None] >= lengths
             x = x.masked_fill(padding.to(x.device).unsqueeze(2), 0.0)
@@ -109,20 +124,45 @@ class RecurrentMatrices(SparseMatrices):
         each = 2 if self.bidirectional else 1
         for layer in range(self.num_layers):
             names = self.matrix_names[2 * each * layer : 2 * each * (layer + 1)]
-            pairs = zip(names[::2], names[1::2], strict=True)
-            held: Any = self._modules
-            directions = [Direction(*map(held.get, pair), *map(self.bias_of, pair)) for pair in pairs]
-            job = Pass(self.kind, self.hidden_size, directions, lengths, batch_first)
+            pairs = list(zip(names[::2], names[1::2], strict=True))
             own = [s[each * layer : each * (layer + 1)] for s in starts]
-            x, *last = run_layer(job, x, own[0], own[1] if len(own) > 1 else None)
+            if graph:
+                x, *last = self._traced_layer(pairs, x, own, lengths)
+            else:
+                held: Any = self._modules
+                directions = [Direction(*map(held.get, pair), *map(self.bias_of, pair)) for pair in pairs]
+                job = Pass(self.kind, self.hidden_size, directions, lengths, batch_first)
+                x, *last = run_layer(job, x, own[0], own[1] if len(own) > 1 else None)
             for end, value in zip(ends, last, strict=False):
                 end.append(cast(Tensor, value))
             if self.dropout and self.training and layer + 1 < self.num_layers:
                 x = F.dropout(x, self.dropout)
         finals = [torch.cat(end) if len(end) > 1 else end[0] for end in ends]
+        if (dtype := autocast_dtype(x.device, x)) is not None:
+            x, finals = x.to(dtype), [final.to(dtype) for final in finals]
         if not batched:
             return x.squeeze(1), [final.squeeze(1) for final in finals]
         return x.transpose(0, 1) if batch_first else x, finals
+
+    def _first(self) -> SparseMatrix:
+        return cast(SparseMatrix, self._modules[self.matrix_names[0]])
+
+    def _is_watched(self) -> bool:
+        held: Any = self._modules
+        return any(is_watched(held[name].fast_wiring) for name in self.matrix_names)
+
+    def _traced_layer(
+        self, pairs: Sequence[tuple[str, str]], x: Tensor, starts: Sequence[Tensor], lengths: Tensor | None
+    ) -> list[Tensor]:
+        """y and the last states of a layer, by registered operators."""
+        found = []
+        for d, pair in enumerate(pairs):
+            matrices = [self._modules[name] for name in pair]
+            biases = [self._parameters.get(name.replace("weight", "bias")) for name in pair]
+            c_0 = starts[1][d] if len(starts) > 1 else None
+            found.append(traced_direction(self.kind, self.hidden_size, matrices, biases, x, starts[0][d], c_0, lengths, d == 1))
+        y = torch.cat([one[0] for one in found], 2) if len(found) > 1 else found[0][0]
+        return [y, *(torch.stack([one[1 + i] for one in found]) for i in range(len(starts)))]
 
     def _start(self, state: Tensor | None, x: Tensor) -> Tensor:
         expected = ((2 if self.bidirectional else 1) * self.num_layers, x.shape[1], self.hidden_size)
@@ -131,7 +171,7 @@ class RecurrentMatrices(SparseMatrices):
         if state.shape != expected:
             rule = f"must be (layers × directions, batch, hidden_size) = {expected}, without the batch if the input has none"
             raise ValueError(f"the shape of an initial state (={tuple(state.shape)}) {rule}")
-        return settle_input(state, x, self, "an initial state")
+        return settle(state, x, "an initial state") if recorded(x, self._first().fast_wiring) else settle_input(state, x, self, "an initial state")
 
     def extra_repr(self) -> str:
         usual = {"bias": True, "num_layers": 1, "batch_first": False, "dropout": 0.0, "bidirectional": False}
@@ -229,7 +269,7 @@ class SparseCell(RecurrentMatrices):
     def forward(self, input: Tensor, hx: Any = None) -> Any:
         """h after one step, or (h, c) of an LSTM, as in torch."""
         state = self._states(hx, "state")
-        if not recorded(input):
+        if not recorded(input, self._first().fast_wiring):
             self._require_input(input, 2)
             expected = (*input.shape[:-1], self.hidden_size)
             for given in state:

@@ -227,7 +227,8 @@ def run_layer(job: Pass, x: Tensor, h_0: Tensor, c_0: Tensor | None) -> Outcome:
 
 
 def settle_lengths(x: Tensor, lengths: Tensor | None, mask: Tensor | None) -> Tensor | None:
-    """Steps of each sequence of x [time, batch, features], int64 on the CPU; None where all have all of them."""
+    """Steps of each sequence of x [time, batch, features], int64 on the CPU; None where all have all of them. Those of
+    other devices stay there, where they cannot be looked at: what is beyond the input ends with it."""
     steps, batch = x.shape[:2]
     if lengths is None and mask is None:
         return None
@@ -237,7 +238,7 @@ def settle_lengths(x: Tensor, lengths: Tensor | None, mask: Tensor | None) -> Te
         if mask.dtype is not torch.bool or tuple(mask.shape) != (batch, steps):
             given = f"{mask.dtype}, shape {tuple(mask.shape)}"
             raise ValueError(f"mask (={given}) must be boolean of shape (batch, time) = {(batch, steps)}")
-        if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+        if x.is_cpu and bool((mask[:, 1:] & ~mask[:, :-1]).any()):
             raise ValueError("mask must be true up to each sequence's end and false beyond: gaps are not supported")
         settled = mask.sum(1)
     else:
@@ -245,6 +246,8 @@ def settle_lengths(x: Tensor, lengths: Tensor | None, mask: Tensor | None) -> Te
         if settled.is_floating_point() or settled.dtype is torch.bool or tuple(settled.shape) != (batch,):
             given = f"{settled.dtype}, shape {tuple(settled.shape)}"
             raise ValueError(f"lengths (={given}) must be whole numbers of shape (batch,) = {(batch,)}")
+    if not x.is_cpu:
+        return settled.detach().to(x.device, torch.int64).clamp(0, steps)
     settled = settled.detach().to("cpu", torch.int64).contiguous()
     if batch:
         shortest, longest = int(settled.min()), int(settled.max())

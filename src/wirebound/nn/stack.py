@@ -102,7 +102,7 @@ class StackRun:
 
     def _is_plain(self, x: Tensor) -> bool:
         """Whether the result and its gradients are all that anyone can notice of this pass."""
-        if watched_over() or type(x) is not Tensor or x.dtype is not torch.float32 or not x.is_cpu:
+        if torch.is_autocast_enabled("cpu") or watched_over() or type(x) is not Tensor or x.dtype is not torch.float32 or not x.is_cpu:
             return False
         if x.layout is not torch.strided or x.is_neg() or x._is_zerotensor():
             return False
@@ -163,6 +163,10 @@ class SparseSequential(nn.Sequential):
     requires_grad_ = SparseLinear.requires_grad_
 
     def forward(self, x: Any) -> Any:
+        if torch.compiler.is_compiling():
+            for module in self:
+                x = module(x)
+            return x
         modules = list(self._modules.values())
         plan = self.__dict__.get("_plan")
         if plan is None or plan[0] != modules:

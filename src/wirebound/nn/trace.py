@@ -1,7 +1,8 @@
-"""Sparse layers by plain torch operators, for tracers, exporters, fake tensors and ``torch.func``, which cannot see kernels.
+"""Who sees the operators of a layer; and sparse layers by plain torch operators, where registered ones would not do.
 
-There, and only there, a sparse layer is its dense twin: the matrix is made from θ by operators with shapes that do not
-depend on the wiring, so that the recorded graph stays right when connections move."""
+``torch.compile``, ``torch.export`` and ``make_fx`` get registered operators (``traced.py``). For ``torch.jit.trace``, ONNX
+and ``torch.func``, and only there, a sparse layer is its dense twin: the matrix is made from θ by operators with shapes that
+do not depend on the wiring, so that the recorded graph stays right when connections move."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -20,13 +21,13 @@ from wirebound.wiring import Wiring, mapping
 P = ParamSpec("P")
 R = TypeVar("R")
 _exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)  # from torch 2.7 on
-_RECORDERS = (_TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.FUNCTIONAL, _TorchDispatchModeKey.PROXY)
+_RECORDERS = (_TorchDispatchModeKey.FUNCTIONAL, _TorchDispatchModeKey.PROXY)
 
 
 def tracing() -> bool:
-    """Whether operators are recorded or transformed, or only their shapes computed, instead of run and forgotten."""
-    if torch.compiler.is_dynamo_compiling():  # torch.compile leaves sparse layers to the kernels
-        return _exporting()
+    """Whether operators are recorded or transformed instead of run and forgotten."""
+    if torch.compiler.is_compiling():
+        return True
     if _get_tracing_state() is not None or transforms_active():
         return True
     return _len_torch_dispatch_stack() > 0 and any(_get_dispatch_mode(key) is not None for key in _RECORDERS)
@@ -34,14 +35,30 @@ def tracing() -> bool:
 
 def watched_over() -> bool:
     """Whether anyone sees the operators that run: recorders, and modes that only count or log."""
-    if torch.compiler.is_dynamo_compiling():
-        return _exporting()
+    if torch.compiler.is_compiling():
+        return True
     return _len_torch_dispatch_stack() > 0 or _get_tracing_state() is not None
 
 
-def recorded(x: Any) -> bool:
-    """Whether a layer has to go by torch operators for this input, or this θ."""
-    return tracing() or (type(x) is not Tensor and isinstance(x, FakeTensor | FunctionalTensor | fx.Proxy))
+def recorded(x: Any, wiring: Wiring | None = None) -> bool:
+    """Whether a layer has to go by torch operators for this input, or this θ: registered ones or plain ones.
+
+    Where the wiring is fake too, the layer runs as it would run on a device.
+    """
+    if tracing():
+        return True
+    if type(x) is Tensor:
+        return False
+    if isinstance(x, FakeTensor):
+        return wiring is None or not isinstance(wiring._parameters.get("theta"), FakeTensor)
+    return isinstance(x, FunctionalTensor | fx.Proxy)
+
+
+def in_graph(x: Any) -> bool:
+    """Where ``recorded``: whether registered operators are wanted, because a graph of any operators is being made."""
+    if torch.compiler.is_compiling() and not _exporting():
+        return True
+    return not (isinstance(x, fx.Proxy) or torch.onnx.is_in_onnx_export() or _get_tracing_state() or transforms_active())
 
 
 def leaf(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -92,8 +109,10 @@ def by_operators(layer: Any, function: Callable[..., Any], x: Any, *rest: Any) -
     weight = layer.plain_weight()
     if not torch.is_autocast_enabled(x.device.type):
         return function(x, weight, layer.bias, *rest)
+    dtype = torch.get_autocast_dtype(x.device.type)
     with torch.autocast(x.device.type, enabled=False):
-        return function(x.to(weight.dtype), weight, layer.bias, *rest)
+        y = function(x.to(weight.dtype), weight, layer.bias, *rest)
+    return y.to(dtype) if weight.element_size() >= 4 else y
 
 
 def recurrent_by_operators(layer: Any, x: Any, state: Sequence[Tensor | None]) -> tuple[Tensor, list[Tensor]]:

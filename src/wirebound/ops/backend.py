@@ -27,6 +27,7 @@ class Backend(ReferenceRecurrent, ReferenceImages, ReferenceSteps, ReferencePlac
     name = "reference"
     has_stack = False  # ``stack`` may be called for what it accepts in float32
     has_fused_steps = False  # the engine may take whole stretches of training in its library
+    takes_whole_wirings = False  # layers come with θ of their whole wiring, because only the device knows where they start
 
     def accepts(self, tensor: Tensor) -> bool:
         """Whether it computes with θ and activations such as this one."""

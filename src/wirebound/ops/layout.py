@@ -63,7 +63,7 @@ def for_connections(of_columns: Tensor, colptr: Tensor, connections: int) -> Ten
     """For each connection what its column has in ``of_columns``."""
     counts = colptr[1:] - colptr[:-1]
     # torch writes wherever the counts say, so overwritten pointers are found here; asking a graphics card would wait.
-    if counts.is_cpu and (bool((counts < 0).any()) or int(counts.sum()) != connections or bool((counts > connections).any())):
+    if counts.is_cpu and type(counts) is Tensor and (bool((counts < 0).any()) or int(counts.sum()) != connections or bool((counts > connections).any())):
         raise_fault(BAD_INDEX)
     return torch.repeat_interleave(of_columns, counts, output_size=connections)
 

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from wirebound import ops
 from wirebound.ops.faults import WiringError
@@ -17,6 +18,11 @@ from wirebound.wiring.trust import IndexKey, index_fault, theta_fault, version_o
 
 T = TypeVar("T")
 _ARRAYS = {"theta", "packed_rows", "colptr"}
+
+
+def listed(counts: ops.Counts) -> list[Any]:
+    """Counts as a list; those of another device as scalars that stay there."""
+    return list(counts.unbind()) if isinstance(counts, Tensor) else list(counts)
 
 
 class _Registered(Generic[T]):
@@ -64,9 +70,17 @@ class Connections(nn.Module):
 
     @property
     def bounds(self) -> list[int]:
-        """Where each layer's connections start in the arrays, and K at the end."""
+        """Where each layer's connections start in the arrays, and K at the end; another device than the CPU is waited for."""
         self.examine_index()
+        if not self._bounds:
+            edges = torch.tensor(self.geometry.column_start, device=self.colptr.device)
+            self.__dict__["_bounds"] = self.colptr.index_select(0, edges).tolist()
         return self._bounds
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether layers compute with the whole arrays, because only the device knows where they start in them."""
+        return ops.whole_wirings(self.theta)
 
     @property
     def layer_places(self) -> list[int]:
@@ -79,20 +93,22 @@ class Connections(nn.Module):
             return
         if packed_rows is None or colptr is None:
             raise WiringError("the positions of a wiring are gone: its buffers were removed")
+        if isinstance(packed_rows, FakeTensor) and isinstance(colptr, FakeTensor):
+            self.__dict__.update(_indices={}, _split=None, _trusted=None)  # there is nothing to look at
+            return
         # nn.Module takes longer to set an attribute than a small step takes.
         self.__dict__.update(_indices={}, _split=None)
         key = IndexKey.of(packed_rows, colptr)
         if fault := index_fault(self.geometry, self.theta.numel(), packed_rows, colptr):
             raise WiringError(f"{self._names()}: {fault}; its positions were written by something else than its method")
-        edges = torch.tensor(self.geometry.column_start, device=colptr.device)
-        self.__dict__.update(_bounds=colptr.index_select(0, edges).tolist(), _trusted=key)
+        self.__dict__.update(_bounds=[], _trusted=key)
 
     def layer_index(self, layer_id: int) -> LayerIndex:
         self.examine_index()
         index = self._indices.get(layer_id)
         if index is None or index.bound is not self.sign_bound:
             first, last = self.geometry.column_start[layer_id : layer_id + 2]
-            start, end = self._bounds[layer_id : layer_id + 2]
+            start, end = (0, self.theta.numel()) if self.is_whole else self.bounds[layer_id : layer_id + 2]
             index = LayerIndex(self.packed_rows, self.colptr, start, end, first, last, self.sign_bound)
             self._indices[layer_id] = index
         return index
@@ -106,12 +122,14 @@ class Connections(nn.Module):
             copies.look(self)
         theta = self.readable_theta()
         if len(self.layers) == 1:
-            return self._as_weights(theta)
+            return theta
+        if ops.whole_wirings(theta):
+            return theta.detach() if self.is_frozen(layer_id) else theta
         self.examine_index()
         key = (theta.data_ptr(), version_of(theta), theta.requires_grad, torch.is_grad_enabled())
         split = self._split
         if split is None or split[0] is not theta or split[1] != key:
-            split = self.__dict__["_split"] = (theta, key, self._as_weights(theta).split(self.layer_places))
+            split = self.__dict__["_split"] = (theta, key, theta.split(self.layer_places))
         return split[2][layer_id].detach() if self.is_frozen(layer_id) else split[2][layer_id]
 
     def is_frozen(self, layer_id: int) -> bool:
@@ -120,6 +138,8 @@ class Connections(nn.Module):
     def readable_theta(self) -> Tensor:
         """θ; refused if it was exchanged for a tensor that the kernels cannot read."""
         theta = self._parameters.get("theta")  # nn.Module takes longer to find an attribute
+        if type(theta) is not nn.Parameter and isinstance(theta, FakeTensor):
+            return theta
         if theta is None or self._seen[0] is not theta or self._seen[1] != theta.data_ptr():
             self.examine_theta()
         return cast(Tensor, theta)
@@ -127,6 +147,8 @@ class Connections(nn.Module):
     def examine_theta(self) -> None:
         """Refuse what cannot take the place of θ, also where it is a piece of the same tensor."""
         theta = self._parameters.get("theta")
+        if isinstance(theta, FakeTensor):
+            return
         seen, at, shape, dtype = self._seen
         if (
             theta is not None and theta is seen and type(theta) is nn.Parameter and theta.data_ptr() == at
@@ -138,12 +160,6 @@ class Connections(nn.Module):
             raise WiringError(f"{self._names()}: {fault}")
         found = cast(Tensor, theta)
         self.__dict__["_seen"] = (found, found.data_ptr(), found.shape, found.dtype)
-
-    def _as_weights(self, theta: Tensor) -> Tensor:
-        """On the CPU, θ itself: whoever reads it looks for θ < 0. Elsewhere looking would wait for the device."""
-        if theta.is_cpu or not self.sign_bound:
-            return theta
-        return torch.where(theta >= 0, theta, theta.new_zeros(()))
 
     def dormant_as_zero(self, theta: Tensor) -> Tensor:
         """θ as the paper maps it to weights, where some are below 0 (which is said once): dormant, weight 0, no gradient."""
@@ -160,16 +176,21 @@ class Connections(nn.Module):
 
         In between nothing derived from the arrays counts, so that after an interrupt they are looked at again.
         """
+        before = [] if self.is_whole else self.bounds
         self.examine_index()
         own = self.__dict__  # nn.Module takes longer to set an attribute
         own["_trusted_before"], own["_trusted"], own["_split"] = own["_trusted"], None, None
-        return self._bounds
+        return before
 
     def changed(self, before: list[int], born: ops.Counts, died: ops.Counts) -> tuple[list[int], list[int]]:
-        """So many connections of each layer were born and died, by a kernel that leaves a valid wiring; as numbers."""
-        born, died = ops.numbers(born), ops.numbers(died)
+        """So many connections of each layer were born and died, by a kernel that leaves a valid wiring; as numbers, which
+        are on the device where it is not to be waited for."""
         if self.kinship is not None:
             copies.go_alone(self)  # a copy that moves by itself is no copy any more
+        if not before:
+            self.starts_at([])
+            return listed(born), listed(died)
+        born, died = ops.numbers(born), ops.numbers(died)
         moved, bounds = 0, [0]
         for start, new, gone in zip(before[1:], born, died, strict=True):
             moved += new - gone
@@ -180,6 +201,9 @@ class Connections(nn.Module):
     def starts_at(self, bounds: list[int]) -> None:
         """After ``changing``: a kernel has left a valid wiring, whose layers start there."""
         own, buffers = self.__dict__, self._buffers
+        if isinstance(buffers["packed_rows"], FakeTensor):
+            own["_bounds"] = bounds
+            return
         key = IndexKey.of(cast(Tensor, buffers["packed_rows"]), cast(Tensor, buffers["colptr"]), self._trusted_before)
         own["_indices"], own["_bounds"], own["_trusted"] = {}, bounds, key
 
@@ -216,6 +240,8 @@ class Connections(nn.Module):
         return fault or copies.mixture_in(self, given["theta"], given["packed_rows"], given["colptr"])
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        if fn(torch.empty(0, device="cpu")).device.type == "mps":
+            raise ValueError("a sparse model cannot be moved to mps, which has no float64: use wb.to_dense(model), or stay on the CPU")
         self.forget()  # slices belong to the old storage
         right = copies.is_right_copy(self)
         super()._apply(fn, recurse)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from wirebound import ops
 from wirebound.ops import philox
+from wirebound.ops.device.steps import newborns_among, shared_counts
 from wirebound.ops.layout import Geometry, pack
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.wiring.room import draw_first, draw_within_caps
@@ -92,6 +93,12 @@ def draw_newborns(
     closed = wiring.layer_rates.frozen if wiring.has_frozen else None
     if wiring.fan_caps is not None:
         return draw_within_caps(geometry, wiring.fan_caps, occupied, chosen, dead, name, counts, shares, closed)
+    if wiring.is_whole and closed is None and not chosen.numel():
+        number = dead.numel()
+        wanted = torch.tensor([number] if counts is None else list(counts), device=dead.device)
+        if counts is None and shares is not None:
+            wanted = shared_counts(wiring, occupied, wanted[0], number, step, shares)
+        return newborns_among(wiring, occupied, wanted, number, step, counts is not None or shares is not None)[0]
     sample = ops.backend_on(survivors.device).sample_sorted
     if counts is not None:
         drawn = ops.draw_in_layers(wiring, occupied, counts, step, sample)

@@ -17,6 +17,8 @@ from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
 
 from wirebound import ops
 from wirebound.ops import philox
+from wirebound.ops.device.fixed import mask_of
+from wirebound.ops.device.steps import exchange
 from wirebound.ops.faults import WiringError
 from wirebound.ops.layout import Geometry, rows_of
 from wirebound.wiring import copies, mapping
@@ -144,6 +146,17 @@ class Wiring(Connections):
             active = self.theta.detach() >= 0
         return [int(active[a:b].sum()) for a, b in itertools.pairwise(self.bounds)]
 
+    def active_counts(self) -> list[int]:
+        """``layer_active``; on a device as scalars that stay there, -1 where θ or its gradient is not finite."""
+        if not self.is_whole:
+            return self.layer_active
+        theta, grad = self.theta.detach(), self.theta.grad
+        active = self.alive if self.alive is not None else theta >= 0 if self.sign_bound else torch.ones_like(theta, dtype=torch.bool)
+        fine = torch.isfinite(theta).all() & (True if grad is None else torch.isfinite(grad).all())
+        edges = self.colptr[torch.tensor(self.geometry.column_start, device=theta.device)]
+        counts = torch.nn.functional.pad(active.cumsum(0), (1, 0))[edges].diff()
+        return list(torch.where(fine, counts, -1).unbind())  # type: ignore[arg-type]
+
     @property
     def connectivity(self) -> float:
         return self.budget / self.possible
@@ -256,7 +269,7 @@ class Wiring(Connections):
         ``carried`` are the arrays that move along, each with the value, or the values, of newborns. ``survivors``: the
         sorted positions of those that stay, from whoever has drawn the newborns beside them; the rest then checks nothing.
         """
-        if survivors is None:
+        if not self.is_whole and survivors is None:
             survivors = self.positions()[self._survive(dead)]
             if fault := fault_of_newborns(self, survivors, newborns, dead.numel()):
                 raise ValueError(fault)
@@ -266,6 +279,10 @@ class Wiring(Connections):
             fill = torch.where(negative, -1.0, 1.0).to(theta.dtype) * strength
             negative = torch.zeros_like(negative)
         before = self.changing()
+        if self.is_whole:
+            gone = mask_of(dead, self.budget)
+            counts = exchange(self, [(theta, fill), *carried], gone, newborns, negative, newborns.numel())
+            return self.changed(before, *counts)
         return self.changed(before, *ops.replace_(self, [(theta, fill), *carried], dead, newborns, negative, survivors))
 
     def _survive(self, dead: Tensor) -> Tensor:

@@ -9,7 +9,9 @@ import dataclasses
 import math
 from pathlib import Path
 
-from wirebound_lab.bench import machine, suite
+import torch
+
+from wirebound_lab.bench import devices, machine, suite
 from wirebound_lab.bench.contest import Section, Settings
 from wirebound_lab.bench.text import open_console, show, show_goals
 
@@ -20,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, metavar="S", help=text)
     parser.add_argument("--only", metavar="NAMES", help=f"sections to measure, of {','.join(suite.SECTIONS)} (default: all)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of all contenders (default: 1)")
+    text = "check this device (cuda, xpu, cpu) against the CPU instead, then time networks there, as they are and compiled"
+    parser.add_argument("--device", metavar="NAME", help=text)
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for bench.json, bench.md and bench.svg, in one of its own for each kind of processor")
 
 
@@ -28,6 +32,8 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"threads (={options.threads}) must be >= 1")
     if options.seconds is not None and not 0 < options.seconds < math.inf:
         raise ValueError(f"seconds (={options.seconds}) must be a number above 0")
+    if options.device is not None:
+        return run_device(options)
     names = suite.choose(options.only)
     console = open_console()
     about = machine.describe()
@@ -53,3 +59,17 @@ def run(options: argparse.Namespace) -> int:
         for path in suite.write(options.out, sections, settings, about):
             console.print(f"written: {path}", highlight=False, markup=False, soft_wrap=True)
     return 0
+
+
+def run_device(options: argparse.Namespace) -> int:
+    device = devices.require_device(options.device)
+    torch.set_num_threads(options.threads)
+    console = open_console()
+    seconds = options.seconds or (0.2 if options.quick else 5.0)
+    with console.status(f"comparing {device} with the CPU, then timing"):
+        report = devices.measure(device, machine.describe(), seconds, options.quick)
+    console.print(devices.as_markdown(report), highlight=False, markup=False)
+    if options.out is not None:
+        for path in devices.write(options.out, report):
+            console.print(f"written: {path}", highlight=False, markup=False, soft_wrap=True)
+    return 0 if report.is_right else 1

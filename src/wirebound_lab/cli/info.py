@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from wirebound import ops
 from wirebound.ops import library
 from wirebound.version import __version__
 from wirebound_lab import data as datasets
@@ -29,6 +30,15 @@ def kernels() -> str:
     """Which kernels run, in plain words."""
     isa = library.isa()
     return f"native C++, instruction set {isa}" if isa else f"pure torch, slower; the native kernels {library.reason()}"
+
+
+def backends() -> list[tuple[str, str]]:
+    """Which backend computes on each kind of device that is here."""
+    found = [("backend cpu", ops.backend_on(torch.device("cpu")).name)]
+    for name in ("cuda", "xpu"):
+        if getattr(torch, name).is_available():
+            found.append((f"backend {name}", f"{ops.backend_on(torch.device(name)).name}: torch operators, nothing waits for it"))
+    return found
 
 
 def _card(source: Path) -> list[tuple[str, str]]:
@@ -53,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
         lines = [("wirebound", __version__), ("torch", torch.__version__), ("python", system), ("kernels", kernels())]
-        lines += [("threads", str(torch.get_num_threads()))]
+        lines += [("threads", str(torch.get_num_threads())), *backends()]
         lines += [(f"data {status.name}", f"{status.state}: {status.where}") for status in datasets.status()]
     table = Table(show_header=False, box=None, pad_edge=False)
     for what, text in lines:

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from wirebound.methods.drop import smallest
 from wirebound.methods.grow.growth import Growth
+from wirebound.ops.device.fixed import NOTHING, mask_of
+from wirebound.ops.device.steps import newborns_among
 from wirebound.wiring import draw_newborns
 from wirebound.wiring.room import Room
 
@@ -59,6 +61,9 @@ class Gradient:
     needs_gradient = True
 
     def __call__(self, growth: Growth) -> Tensor:
+        wiring = growth.wiring
+        if wiring.is_whole and wiring.fan_caps is None and not wiring.has_frozen:
+            return grow_on_device(growth, self.block)
         found = [self._best(growth, layers, count) for layers, count in growth.regions]
         chosen = torch.cat(found) if found else growth.dead[:0]
         where = (growth.wiring, growth.survivors, growth.dead, growth.step)
@@ -82,15 +87,52 @@ class Gradient:
         return torch.cat(found).sort().values if found else growth.dead[:0]
 
 
+def grow_on_device(growth: Growth, block: int) -> Tensor:
+    """The same choice in arrays of known sizes: nobody waits to hear how many gradients are not 0."""
+    wiring, number, device = growth.wiring, growth.dead.numel(), growth.dead.device
+    chosen, missing = [], []
+    for layers, count in growth.regions:
+        best = torch.full((count,), NOTHING, device=device)
+        scores = torch.zeros(count, dtype=wiring.theta.dtype, device=device)
+        for layer, first, gradient in gradient_blocks(growth, layers, block):
+            start = wiring.geometry.position_start[layer] + first * gradient.shape[0]
+            own = _scores(growth, layer, first, gradient).t().reshape(-1)
+            places = growth.survivors - start
+            inside = (places >= 0) & (places < own.numel())
+            taken = mask_of(torch.where(inside, places, own.numel()), own.numel() + 1)[:-1]
+            scores = torch.cat([scores, torch.where(taken, 0.0, own)])
+            best = torch.cat([best, torch.arange(start, start + own.numel(), device=device)])
+            order = scores.sort(descending=True, stable=True).indices[:count]
+            scores, best = scores[order], best[order]
+        chosen.append(torch.where(scores > 0, best, NOTHING))
+        missing.append(count - (scores > 0).sum())
+    found = torch.cat(chosen) if chosen else growth.dead[:0]
+    by_layer = growth.counts is not None
+    wanted = torch.stack(missing) if missing else torch.zeros(1, dtype=torch.int64, device=device)
+    if growth.counts is not None:
+        of = torch.tensor([layers.start for layers, _ in growth.regions], device=device)
+        wanted = torch.zeros(len(growth.counts), dtype=torch.int64, device=device).scatter_(0, of, wanted)
+    occupied = torch.cat([growth.survivors, found]).sort().values
+    drawn, _ = newborns_among(wiring, occupied, wanted, number, growth.step, by_layer)
+    return torch.cat([found, drawn]).sort().values[:number]
+
+
+def _scores(growth: Growth, layer: int, first: int, gradient: Tensor) -> Tensor:
+    """How much each connection of these columns is wanted."""
+    signs = growth.wiring.column_signs
+    if signs is None:
+        return gradient.abs()
+    # Neurons with a sign: only what would let a weight of that sign grow.
+    start = growth.wiring.geometry.column_start[layer] + first
+    return towards_signs(gradient, signs[start : start + gradient.shape[1]], uphill=growth.uphill)
+
+
 def best_of_blocks(growth: Growth, layers: range, count: int, block: int, taken: Tensor, room: Room | None) -> Best:
     """The ``count`` positions of these layers with the highest scores that are not ``taken``, where there is room."""
     best = Best(count, taken)
     for layer, first, gradient in gradient_blocks(growth, layers, block):
         n_out, width = gradient.shape
-        scores, signs = gradient.abs(), growth.wiring.column_signs
-        if signs is not None:  # neurons with a sign: only what would let a weight of that sign grow
-            start = growth.wiring.geometry.column_start[layer] + first
-            scores = towards_signs(gradient, signs[start : start + width], uphill=growth.uphill)
+        scores = _scores(growth, layer, first, gradient)
         if room is not None:
             scores = scores * room.open_cells(layer, first, first + width)
         best.offer(growth.wiring.geometry.position_start[layer] + first * n_out, scores)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from wirebound.ops import philox
 from wirebound.ops.backend import Backend
@@ -27,7 +28,7 @@ class NativeBackend(NativeLayers, NativeImages, NativeSteps, Backend):
     has_stack = has_fused_steps = True
 
     def accepts(self, tensor: Tensor) -> bool:
-        return tensor.is_cpu and tensor.dtype in PRECISIONS
+        return tensor.is_cpu and tensor.dtype in PRECISIONS and not isinstance(tensor, FakeTensor)
 
     def draws_on(self, device: torch.device) -> bool:
         return device.type == "cpu"

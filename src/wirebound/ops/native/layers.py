@@ -11,6 +11,7 @@ from torch import Tensor
 from wirebound.ops import spare_memory, structs
 from wirebound.ops.faults import raise_fault
 from wirebound.ops.layer_shapes import (
+    GATES,
     BackwardCall,
     ConvWindow,
     ForwardCall,
@@ -173,6 +174,32 @@ class NativeLayers(ReferenceRecurrent):
             raise_fault(status)
         return [task.outcome() for task in tasks]
 
+    def recurrent_kept_numbers(self, kind: str, steps: int, batch: int, hidden: int, size: int) -> int:
+        if GATES[kind] == 1:
+            return super().recurrent_kept_numbers(kind, steps, batch, hidden, size)
+        widest = _PANEL_BYTES[-1] // size  # room for whole panels: a batch that a graph leaves open decides nothing
+        return (batch + widest - 1) // widest * widest * steps * _KEPT * hidden
+
+    def recurrent_forward_into(
+        self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, kept: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        if cell.is_simple:
+            return super().recurrent_forward_into(cell, x, h_0, c_0, y, kept)
+        task = _ForwardTask(cell, x, h_0, c_0, y, kept is not None, kept)
+        if kept is not None:  # an operator's outputs are all defined
+            kept[_room(x.shape[1], x.element_size()) * x.shape[0] * _KEPT * cell.hidden :].zero_()
+        if status := _RECURRENT_FORWARD[x.dtype](ctypes.byref(task.task), 1, _threads()):
+            raise_fault(status)
+        return task.outcome.h_n, task.outcome.c_n
+
+    def recurrent_backward_from(
+        self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, kept: Tensor,
+        dy: Tensor | None, dh_n: Tensor | None, dc_n: Tensor | None, need_dx: bool,
+    ) -> RecurrentGradients:  # fmt: skip
+        if cell.is_simple:
+            return super().recurrent_backward_from(cell, x, h_0, c_0, kept, dy, dh_n, dc_n, need_dx)
+        return self.recurrent_backward(cell, x, h_0, c_0, (kept,), dy, dh_n, dc_n, need_dx, False)
+
     def recurrent_forward(
         self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, keep: bool
     ) -> Kept:
@@ -192,12 +219,15 @@ class NativeLayers(ReferenceRecurrent):
 class _ForwardTask:
     """One direction forward, as the kernels read it; it holds the tensors whose addresses it has."""
 
-    def __init__(self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, keep: bool) -> None:
+    def __init__(
+        self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, keep: bool, kept: Tensor | None = None
+    ) -> None:
         x, h_0 = _dense_features(x), h_0.contiguous()
         c_0 = None if c_0 is None else c_0.contiguous()
         steps, batch, _ = x.shape
         h_n, c_n = torch.empty_like(h_0), _empty_like(c_0)
-        kept = spare_memory.take(x, _room(batch, x.element_size()) * steps * _KEPT * cell.hidden) if keep else None
+        if keep and kept is None:
+            kept = spare_memory.take(x, _room(batch, x.element_size()) * steps * _KEPT * cell.hidden)
         task = self.task = _c_recurrent(cell, x, h_0, c_0)
         task.y, task.y_time, task.y_sample = y.data_ptr(), y.stride(0), y.stride(1)
         task.h_n, task.c_n, task.kept = h_n.data_ptr(), address(c_n), address(kept)

@@ -11,13 +11,17 @@ class ReferencePlaces:
     def find(self, wiring: WiringArrays, positions: Tensor) -> Tensor:
         """Where the connections at these positions are stored, int64; -1 where there is none. They may have any order,
         and are of [0, possible)."""
+        return self.find_within(wiring, positions, None)
+
+    def find_within(self, wiring: WiringArrays, positions: Tensor, longest: int | None) -> Tensor:
+        """``find`` where no column has more than ``longest`` connections; None: it is looked up."""
         packed_rows, colptr = wiring.packed_rows, wiring.colptr
         if not positions.numel() or not packed_rows.numel():
             return torch.full_like(positions, -1)
         columns, rows = wiring.geometry.locate(positions)
         low, end = colptr[columns], colptr[columns + 1]
         high, last = end, packed_rows.numel() - 1
-        longest = int((end - low).max())
+        longest = int((end - low).max()) if longest is None else longest
         for _ in range(longest.bit_length()):  # a search in the column of each, all at once
             middle = (low + high) >> 1
             below = (rows_of(packed_rows[middle.clamp(max=last)]) < rows) & (low < high)

@@ -22,6 +22,29 @@ class ReferenceRecurrent(ReferenceLayers):
         """``recurrent_backward`` of each direction of a layer, which a backend may take at the same time."""
         return [self.recurrent_backward(*call) for call in calls]
 
+    def recurrent_kept_numbers(self, kind: str, steps: int, batch: int, hidden: int, size: int) -> int:
+        """How many numbers of ``size`` bytes ``recurrent_forward_into`` keeps of a pass."""
+        return steps * batch * hidden * sum(_kept_widths(kind))
+
+    def recurrent_forward_into(
+        self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, kept: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """``recurrent_forward``, which puts what the backward pass needs into one array of a known length; (h_n, c_n)."""
+        found = self.recurrent_forward(cell, x, h_0, c_0, y, kept is not None)
+        if kept is not None:
+            torch.cat([part.reshape(-1) for part in found.kept], out=kept)
+        return found.h_n, found.c_n
+
+    def recurrent_backward_from(
+        self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, kept: Tensor,
+        dy: Tensor | None, dh_n: Tensor | None, dc_n: Tensor | None, need_dx: bool,
+    ) -> RecurrentGradients:  # fmt: skip
+        """``recurrent_backward`` from that array."""
+        (steps, batch, _), widths = x.shape, _kept_widths(cell.kind)
+        parts = kept.split([steps * batch * cell.hidden * width for width in widths])
+        own = tuple(p.view(steps, batch, width * cell.hidden) for p, width in zip(parts, widths, strict=True))
+        return self.recurrent_backward(cell, x, h_0, c_0, own, dy, dh_n, dc_n, need_dx, False)
+
     def recurrent_forward(
         self, cell: Recurrence, x: Tensor, h_0: Tensor, c_0: Tensor | None, y: Tensor, keep: bool
     ) -> Kept:
@@ -31,9 +54,7 @@ class ReferenceRecurrent(ReferenceLayers):
         running = cell.running(x)
         from_x = self.linear_forward(x.reshape(-1, n_in), cell.theta_ih, cell.index_ih, cell.rows, cell.bias_ih)
         from_x = from_x.view(steps, batch, cell.rows)
-        # Without gates h after each step is kept; else the gates and the states that went into them.
-        widths = [1] if cell.is_simple else [4, 1] if c_0 is None else [4, 1, 1]
-        kept = tuple(x.new_empty(steps if keep else 0, batch, width * cell.hidden) for width in widths)
+        kept = tuple(x.new_empty(steps if keep else 0, batch, width * cell.hidden) for width in _kept_widths(cell.kind))
         h, c = h_0.contiguous(), c_0
         for t in cell.order(steps):
             from_h, new_c = self.linear_forward(h, cell.theta_hh, cell.index_hh, cell.rows, cell.bias_hh), c
@@ -103,6 +124,11 @@ class ReferenceRecurrent(ReferenceLayers):
         seen = WatchedGradients(flat_x, flat_h, h_before) if watched else None
         dx = None if dx is None else dx.reshape(steps, batch, n_in)
         return RecurrentGradients(dx, dh, dc, dtheta_ih, dtheta_hh, dbias_ih, dbias_hh, seen)
+
+
+def _kept_widths(kind: str) -> list[int]:
+    """Without gates h after each step is kept; else the gates and the states that went into them."""
+    return {"lstm": [4, 1, 1], "gru": [4, 1]}.get(kind, [1])
 
 
 def _lstm_step(kept: tuple[Tensor, ...], t: int, dh: Tensor, dc: Tensor) -> tuple[Tensor, Tensor]:
