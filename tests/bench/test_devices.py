@@ -10,6 +10,7 @@ import torch
 
 import wirebound as wb
 from wirebound import ops
+from wirebound.ops.device.layers import DeviceLayers
 from wirebound_lab.bench import devices
 from wirebound_lab.cli import main
 
@@ -29,9 +30,8 @@ def test_the_command_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_wrong_answers_are_said_and_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "SMALL", {"linear": devices.SMALL["linear"]})
     monkeypatch.setattr(devices, "METHODS", {"DeepR": devices.METHODS["DeepR"]})
-    forward = ops.Backend.linear_forward
-    wrong = lambda self, *given: forward(self, *given) * 1.5  # noqa: E731
-    monkeypatch.setattr("wirebound.ops.device.layers.DeviceLayers.linear_forward", wrong)
+    forward = DeviceLayers.linear_forward
+    monkeypatch.setattr(DeviceLayers, "linear_forward", lambda self, *given: forward(self, *given) * 1.5)
     report = devices.measure(torch.device("cpu"), {}, 0.01, True)
     assert not report.is_right
     assert not report.timings
