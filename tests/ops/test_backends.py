@@ -69,7 +69,7 @@ def test_each_tensor_has_its_own(counting):
     single, double = torch.zeros(1), torch.zeros(1, dtype=torch.float64)
     assert ops.backend_of(single) is counting
     assert ops.backend_of(double).name == ("native" if ops.native_available() else "reference")
-    assert ops.backend_of(torch.zeros(1, device="meta")).name == "reference"
+    assert ops.backend_of(torch.zeros(1, device="meta")).name == "device"
     for name in ("reference", "counting"):
         with ops.use(name):
             assert ops.backend_of(single).name == name
@@ -93,7 +93,7 @@ def test_a_name_can_be_taken_once(counting, name):
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(ValueError, match=r"the backend \(='cuda'\) must be one of \['native', 'reference'\]"), ops.use("cuda"):
+    with pytest.raises(ValueError, match=r"the backend \(='cuda'\) must be one of \['device', 'native', 'reference'\]"), ops.use("cuda"):
         pass
 
 
