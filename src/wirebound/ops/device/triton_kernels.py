@@ -18,7 +18,7 @@ _SAMPLES = 64  # of a batch that a program holds at a time
 _CONNECTIONS = 256  # that a program of the update takes
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _weight(theta, packed, bound: tl.constexpr):  # type: ignore[no-untyped-def]
     """sign · θ; bound to its sign, 0 where θ is below 0. The sign is bit 31, which makes the packed row negative."""
     weight = tl.where(packed < 0, -theta, theta)
@@ -27,7 +27,7 @@ def _weight(theta, packed, bound: tl.constexpr):  # type: ignore[no-untyped-def]
     return weight
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _forward(x, y, theta, packed_rows, rowptr, columns, places, bias, samples, has_bias: tl.constexpr, bound: tl.constexpr, width: tl.constexpr):  # type: ignore[no-untyped-def]
     """One output for some samples; x is [n_in, samples], y [n_out, samples]."""
     row = tl.program_id(0)
@@ -46,7 +46,7 @@ def _forward(x, y, theta, packed_rows, rowptr, columns, places, bias, samples, h
     tl.store(y + row.to(tl.int64) * samples + at, total, mask=inside)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _backward(x, dy, dx, dtheta, theta, packed_rows, colptr, first_column, samples, need_dx: tl.constexpr, need_dtheta: tl.constexpr, bound: tl.constexpr, width: tl.constexpr):  # type: ignore[no-untyped-def]
     """One input: its gradient, and those of its connections."""
     column = tl.program_id(0)
@@ -75,7 +75,7 @@ def _backward(x, dy, dx, dtheta, theta, packed_rows, colptr, first_column, sampl
             tl.store(dx + column.to(tl.int64) * samples + at, total, mask=inside)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _adam(theta, gradient, exp_avg, exp_avg_sq, born, nu, dead, count, clock, lr, beta1, beta2, eps, shrink, noise_std, has_noise: tl.constexpr, width: tl.constexpr):  # type: ignore[no-untyped-def]
     """Adam by the age of each connection, ℓ1 and noise, and who is below 0 afterwards."""
     at = tl.program_id(0) * width + tl.arange(0, width)
