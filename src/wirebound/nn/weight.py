@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 
 from wirebound.ops.layout import LayerIndex, for_connections, rows_of, signs_of
@@ -61,7 +62,9 @@ class Reading:
             raise RuntimeError("θ was changed since layer.weight was read, and connections may have moved: read it again")
         self.layer.made_dense += 1
         values = self.values
-        if self.index.bound and bool((values < 0).any()):
+        if self.index.bound and isinstance(values, FakeTensor):
+            values = values.clamp(min=0)  # there is nothing to look at
+        elif self.index.bound and bool((values < 0).any()):
             values = self.layer.fast_wiring.dormant_as_zero(values)
         return mapping.scatter(values, self.index.layer_packed_rows(), self.index.layer_colptr(), *self.shape)
 

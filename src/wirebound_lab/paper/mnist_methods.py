@@ -37,6 +37,8 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "fixed": {"lr": (0.3, 1.0, 2.0)},
     "set": {"lr": (0.3, 1.0), "fraction": (0.1, 0.3)},
     "rigl": {"lr": (0.3, 1.0), "fraction": (0.1, 0.3)},
+    "gse": {"lr": (0.3, 1.0), "fraction": (0.1, 0.3)},
+    "cht": {"lr": (0.3, 1.0), "fraction": (0.1, 0.3)},
     "constant-rate": {"lr": (2.0,), "l1": (5e-5, 2e-4), "rate": (1e-5, 1e-4)},
     "pruning": {"lr": (0.3, 1.0), "weight_decay": (0.0, 1e-4)},
     "dense": {"lr": (0.3, 1.0)},
