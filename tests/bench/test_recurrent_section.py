@@ -34,6 +34,7 @@ def test_memory_of_processes():
     assert measurement.numbers["peak RSS of ours, GB"] >= measurement.numbers["of which imports, GB"] > 0
 
 
+@pytest.mark.slow
 def test_a_process_says_what_went_wrong():
     with pytest.raises(OSError, match="input_size"):
         layers.run_process(layers.MeasuredNetwork("lstm", width=0, size=2), True)
