@@ -126,6 +126,7 @@ class RecurrentMatrices(SparseMatrices):
             names = self.matrix_names[2 * each * layer : 2 * each * (layer + 1)]
             pairs = list(zip(names[::2], names[1::2], strict=True))
             own = [s[each * layer : each * (layer + 1)] for s in starts]
+            last: list[Any]
             if graph:
                 x, *last = self._traced_layer(pairs, x, own, lengths)
             else:
@@ -134,7 +135,7 @@ class RecurrentMatrices(SparseMatrices):
                 job = Pass(self.kind, self.hidden_size, directions, lengths, batch_first)
                 x, *last = run_layer(job, x, own[0], own[1] if len(own) > 1 else None)
             for end, value in zip(ends, last, strict=False):
-                end.append(cast(Tensor, value))
+                end.append(value)
             if self.dropout and self.training and layer + 1 < self.num_layers:
                 x = F.dropout(x, self.dropout)
         finals = [torch.cat(end) if len(end) > 1 else end[0] for end in ends]

@@ -283,6 +283,7 @@ class Wiring(Connections):
             gone = mask_of(dead, self.budget)
             counts = exchange(self, [(theta, fill), *carried], gone, newborns, negative, newborns.numel())
             return self.changed(before, *counts)
+        assert survivors is not None
         return self.changed(before, *ops.replace_(self, [(theta, fill), *carried], dead, newborns, negative, survivors))
 
     def _survive(self, dead: Tensor) -> Tensor:

@@ -98,7 +98,7 @@ class Sees(nn.Module):
 class Remembers(nn.Module):
     """A recurrent network."""
 
-    def __init__(self, kind: type[nn.RNNBase]) -> None:
+    def __init__(self, kind: Any) -> None:
         super().__init__()
         self.memory, self.answer = kind(6, 9, batch_first=True, bidirectional=True), nn.Linear(18, 10)
 

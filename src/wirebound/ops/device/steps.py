@@ -42,12 +42,14 @@ def _adam(
         theta = theta * (1 - lr * decay)
     elif rule.weight_decay:
         grad = grad + decay * theta
+    correction1: float | Tensor
+    correction2: float | Tensor
     if state.born is None:  # all are as old
         correction1, correction2 = 1 - rule.beta1**state.clock, (1 - rule.beta2**state.clock) ** 0.5
     else:
         age = (state.clock - state.born).to(torch.float64)
-        correction1, correction2 = ((1 - beta**age).to(theta.dtype) for beta in (rule.beta1, rule.beta2))
-        correction2 = correction2.sqrt()
+        correction1, squared = ((1 - beta**age).to(theta.dtype) for beta in (rule.beta1, rule.beta2))
+        correction2 = squared.sqrt()
     first = torch.lerp(state.exp_avg, grad, 1 - rule.beta1)
     second = state.exp_avg_sq
     if newborn is not None:

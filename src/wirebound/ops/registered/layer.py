@@ -1,6 +1,7 @@
 """What the registered operators share: a layer found in the arrays of its wiring, and gradients put back into them."""
 
-from typing import Any, NamedTuple, NoReturn
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -10,7 +11,8 @@ from wirebound.ops.faults import DormantThetaError
 from wirebound.ops.layout import LayerIndex
 
 
-class Layer(NamedTuple):
+@dataclass(frozen=True)
+class Layer:
     """A layer as a backend takes it, and where its θ is in that of its wiring."""
 
     theta: Tensor
@@ -27,7 +29,7 @@ class Layer(NamedTuple):
 
     def awake(self) -> "Layer":
         """The same with those below 0 as they count where θ is bound to its sign: dormant, weight 0."""
-        return self._replace(theta=self.theta.clamp(min=0))
+        return replace(self, theta=self.theta.clamp(min=0))
 
     @property
     def has_dormant(self) -> bool:

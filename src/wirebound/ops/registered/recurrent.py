@@ -45,7 +45,14 @@ def recurrent(
         return ops.backend_of(theta_ih).recurrent_forward_into(cell, x, h_0, c_0, y, kept if keep else None)
 
     h_n, c_n = forward_or_awake(layers, run)
-    return y, h_n.clone() if h_n is h_0 else h_n, x.new_empty(0) if c_n is None else c_n.clone() if c_n is c_0 else c_n, kept
+    return y, _not_given(h_n, h_0, x), _not_given(c_n, c_0, x), kept
+
+
+def _not_given(state: Tensor | None, given: Tensor | None, x: Tensor) -> Tensor:
+    """A last state that is nobody's argument: operators may not return what they were given."""
+    if state is None:
+        return x.new_empty(0)
+    return state.clone() if state is given else state
 
 
 @recurrent.register_fake
@@ -80,7 +87,7 @@ def recurrent_backward(
         for own, layer, below, theta in zip((found.dtheta_ih, found.dtheta_hh), layers, dormant, (theta_ih, theta_hh), strict=True)
     ]
     rest = [x.new_empty(0) if t is None else t.contiguous() for t in (found.dx, found.dh_0, found.dc_0, found.dbias_ih, found.dbias_hh)]
-    return rest[0], rest[1], rest[2], *gradients, rest[3], rest[4]
+    return rest[0], rest[1], rest[2], gradients[0], gradients[1], rest[3], rest[4]
 
 
 @recurrent_backward.register_fake
