@@ -87,7 +87,8 @@ class Child:
     ) -> None:
         self._notes = str(folder / name)
         self._process = _context().Process(target=_child, args=(work, arguments, self._notes, hears, quiet), name=name)
-        self._process.start()
+        with _without_interrupts():
+            self._process.start()
         self.sentinel: int = self._process.sentinel
 
     @property
@@ -171,6 +172,19 @@ def _context() -> Any:
         finally:
             signal.signal(signal.SIGINT, before)
     return context
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ctrl-C comes after the block: a child that was half told what to do would end with a traceback."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _child(work: Work, arguments: tuple[Any, ...], notes: str, hears: bool, quiet: bool) -> None:
