@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from wirebound.ops.faults import DormantThetaError
 from wirebound.wiring.trust import is_plain
+
+_any_autocast: Callable[[], bool] = torch._C._is_any_autocast_enabled  # of any device
 
 
 def direct(function: type[torch.autograd.Function]) -> Callable[..., Any]:
@@ -36,7 +38,7 @@ def settle_input(x: Tensor, theta: Tensor, layer: object, what: str = "the input
 
 
 def settle_bias(bias: Tensor | None, theta: Tensor, length: int, layer: object) -> Tensor | None:
-    if bias is None or (isinstance(bias, FakeTensor) and isinstance(theta, FakeTensor)):
+    if bias is None or (type(bias) is not nn.Parameter and isinstance(bias, FakeTensor) and isinstance(theta, FakeTensor)):
         return bias
     fits = bias.dtype is theta.dtype and bias.device == theta.device and bias.shape == (length,) and is_plain(bias)
     if not fits or (length and not bias._is_zerotensor() and not bias.data_ptr()):  # or its storage was freed
@@ -60,7 +62,7 @@ def refuse_second_derivative(name: str) -> None:
 def require_kept(tensors: Sequence[Tensor | None], shapes: Sequence[tuple[int, ...]], like: Tensor) -> None:
     """What was kept for the backward pass must come back as it was: hooks for saved tensors may return anything."""
     dtype, device = like.dtype, like.device
-    if isinstance(like, FakeTensor):
+    if type(like) is not Tensor and isinstance(like, FakeTensor):
         return
     for tensor, shape in zip([tensor for tensor in tensors if tensor is not None], shapes, strict=True):
         same = tensor.shape == shape and tensor.dtype is dtype and tensor.device == device
@@ -101,6 +103,8 @@ _apply: Callable[..., Tensor] = direct(_SparseProduct)
 
 def autocast_dtype(device: torch.device, theta: Tensor) -> torch.dtype | None:
     """The dtype that results have under autocast; None without it, or where parameters are as short themselves."""
+    if not _any_autocast():  # quick: every call of a layer asks
+        return None
     kind = device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) and theta.element_size() >= 4 else None
 
@@ -152,7 +156,7 @@ _apply_half: Callable[..., Tensor] = direct(_HalfProduct)
 
 
 def sparse_product(x: Tensor, theta: Tensor, bias: Tensor | None, layer: Any) -> Tensor:
-    if (dtype := autocast_dtype(x.device, theta)) is not None:
+    if _any_autocast() and (dtype := autocast_dtype(x.device, theta)) is not None:
         try:
             return _apply_half(x, theta, bias, layer, dtype)
         except DormantThetaError:
