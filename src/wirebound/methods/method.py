@@ -172,7 +172,8 @@ class Method(ABC):
         return True
 
     def report(self, active: Sequence[int], rewired: Sequence[int]) -> StepInfo:
-        if any(isinstance(n, Tensor) for n in (*active, *rewired)):
+        kinds = {*map(type, active), *map(type, rewired)}
+        if kinds != {int} and any(issubclass(kind, Tensor) for kind in kinds):
             return DeviceStepInfo(self.steps, 0, self.budget, 0, self.shapes, active, rewired)
         return StepInfo(self.steps, sum(active), self.budget, sum(rewired), self.shapes, active, rewired)
 
@@ -224,8 +225,12 @@ class Unbounded(Method):
         return [int(n) for n in self._most_of_layers]
 
     def report(self, active: Sequence[int], rewired: Sequence[int]) -> StepInfo:
-        self._most = _larger(self._most, sum(active))
-        self._most_of_layers = [_larger(a, b) for a, b in zip(self._most_of_layers, active, strict=True)]
+        total = sum(active)
+        if type(total) is int and type(self._most) is int:
+            self._most, self._most_of_layers = max(self._most, total), list(map(max, self._most_of_layers, active))
+        else:
+            self._most = _larger(self._most, total)
+            self._most_of_layers = [_larger(a, b) for a, b in zip(self._most_of_layers, active, strict=True)]
         return super().report(active, rewired)
 
     def state_dict(self) -> dict[str, Any]:
