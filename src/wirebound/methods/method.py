@@ -96,6 +96,7 @@ class Method(ABC):
     takes: ClassVar[tuple[str, ...]] = ()  # what its constructor also takes of a run, where it starts connections itself
     plain: ClassVar[bool] = False  # trains the plain model, whose matrices are stored in full
     promises_budget: ClassVar[bool] = True  # exactly as many connections after every step as the wirings say
+    zeros_learn: ClassVar[bool] = True  # a weight of a plain model that is 0 may move by its gradient
     counts: ClassVar[str] = "final"  # without such a promise: the "highest" or "final" number is what results count
     rewires: ClassVar[bool] = True  # moves connections: some end and others begin elsewhere, in any layer of their wiring
     counts_newborns: ClassVar[bool] = True  # reports every connection that comes to be, so deaths follow from it

@@ -54,6 +54,7 @@ class MagnitudePruning(MatrixMethod):
     settings = (Setting("quality", "float | None", None, "q of the paper, instead of connectivity", least=0),)
     sized_by = ("connectivity", "budget", "quality")
     rewires = False
+    zeros_learn = False  # what is pruned stays 0
     takes = ("connectivity", "budget", "exclude")
 
     @classmethod

@@ -90,6 +90,7 @@ class SoftDeepR(MatrixMethod):
     sized_beside = ("theta_min",)
     takes = ("connectivity", "budget", "allocation", "init", "gain", "exclude", "seed")
     counts = "highest"
+    zeros_learn = False  # dormant θ move by noise alone
     adapter: OptimizerAdapter
 
     @classmethod

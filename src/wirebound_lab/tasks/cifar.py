@@ -23,6 +23,7 @@ from wirebound.methods import METHODS, Setting
 from wirebound.methods.average import WeightAverage
 from wirebound.methods.declaration import AUTO
 from wirebound.nn.image_blocks import NormPool, Stem
+from wirebound.nn.nonzero import NonzeroConv2d, NonzeroLinear
 from wirebound.nn.sparse_layer import sparse_layers
 from wirebound.nn.sparsify import sparsify
 from wirebound.ops import backend_on
@@ -51,15 +52,17 @@ AFTER = PoolNorm(window=3, step=2, radius=4, alpha=0.001 / 9, beta=0.75, bias=1.
 
 
 class CifarNet(nn.Module):
-    """Logits [B, 10] from images [B, 3, 24, 24]. Dense and within ``ops.use("reference")`` it is plain torch."""
+    """Logits [B, 10] from images [B, 3, 24, 24]. Dense and within ``ops.use("reference")`` it is plain torch.
+    ``by_nonzero``: see ``nn/nonzero.py``."""
 
-    def __init__(self) -> None:
+    def __init__(self, by_nonzero: bool = False) -> None:
         super().__init__()
+        conv, linear = (NonzeroConv2d, NonzeroLinear) if by_nonzero else (nn.Conv2d, nn.Linear)
         self.conv1 = Stem(3, 64, 5, 2, AFTER)  # with pooling and norm
-        self.conv2 = nn.Conv2d(64, 64, 5, padding=2)
+        self.conv2 = conv(64, 64, 5, padding=2)
         self.norm2 = NormPool(AFTER)
-        self.fc1 = nn.Linear(2304, 384)
-        self.fc2 = nn.Linear(384, 192)
+        self.fc1 = linear(2304, 384)
+        self.fc2 = linear(384, 192)
         self.out = nn.Linear(192, 10)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -69,10 +72,10 @@ class CifarNet(nn.Module):
         return logits
 
 
-def plain_model(seed: int) -> CifarNet:
+def plain_model(seed: int, by_nonzero: bool = False) -> CifarNet:
     """All connections, with the tutorial's first weights."""
     with torch.device("meta"):
-        model = CifarNet()
+        model = CifarNet(by_nonzero)
     return _start(model, seed)
 
 
@@ -168,7 +171,9 @@ class Cifar(Task):
         self.images = min(len(data.train_y), config.images or len(data.train_y))
         self.per_epoch = -(-self.images // config.batch_size)
         scaled, sizes = config.init == "scaled", (config.connectivity, config.budget)
-        self.model = plain_model(config.seed) if METHODS[config.method].plain else sparse_model(*sizes, config.seed, scaled)
+        kind = METHODS[config.method]
+        by_nonzero = not kind.zeros_learn
+        self.model = plain_model(config.seed, by_nonzero) if kind.plain else sparse_model(*sizes, config.seed, scaled)
         shares = shares_of(*sizes)
         one, noise = getattr(config, "l1", None), getattr(config, "noise", None)
         each = [config.l1_conv2, config.l1_fc1, config.l1_fc2]

@@ -1,0 +1,58 @@
+"""Plain torch layers computed by their weights that are not 0, for methods on plain models that keep the others at 0.
+
+Weights and their gradients stay whole matrices. A weight that is 0 gets the gradient 0, so these layers are for methods that
+would not use it (``Method.zeros_learn`` is False): a pruned weight stays 0, and a dormant one of soft-DEEP R moves by noise
+alone. Where too many weights are not 0 for sparse kernels to be faster, torch computes.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wirebound.ops.layer_shapes import ConvWindow
+from wirebound.ops.registered import conv2d, linear, recurrent
+from wirebound.ops.registered.conv import numbers_of
+
+MOST = 0.4  # share of the weights that are not 0, up to which sparse kernels win on every processor that was measured
+
+
+def are_few(*weights: Tensor) -> bool:
+    """Whether so few of these weights are not 0 that sparse kernels are faster."""
+    return sum(int(torch.count_nonzero(w)) for w in weights) <= MOST * sum(w.numel() for w in weights)
+
+
+def nonzero_of(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """θ (here the weights themselves), packed rows and column pointers of a weight [n_out, ...] without its zeros."""
+    columns_first = weight.flatten(1).t()
+    columns, rows = columns_first.detach().nonzero(as_tuple=True)
+    starts = torch.arange(columns_first.shape[0] + 1, device=weight.device)
+    return columns_first[columns, rows], rows.to(torch.int32), torch.searchsorted(columns, starts)
+
+
+class NonzeroLinear(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        if not are_few(self.weight):
+            return super().forward(x)
+        y = linear(x.reshape(-1, self.in_features), *nonzero_of(self.weight), self.bias, 0, self.out_features, False)
+        return y.view(*x.shape[:-1], self.out_features)
+
+
+class NonzeroConv2d(nn.Conv2d):
+    """Zeros as padding, of a width that is given as a number."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if isinstance(self.padding, str) or self.padding_mode != "zeros" or not are_few(self.weight):
+            return super().forward(x)
+        sides: Any = (self.kernel_size, self.stride, self.padding, self.padding, self.dilation)
+        window = ConvWindow(self.in_channels, self.out_channels, *sides, self.groups)
+        return conv2d(x.contiguous(), *nonzero_of(self.weight), self.bias, 0, numbers_of(window), False)
+
+
+def lstm_by_nonzero(x: Tensor, lstm: nn.LSTM, lengths: Tensor, reverse: bool) -> Tensor:
+    """y [steps, batch, hidden] of an LSTM of one layer and direction for x [steps, batch, features], from states of 0."""
+    start = x.new_zeros(x.shape[1], lstm.hidden_size)
+    ih, hh = (nonzero_of(lstm.get_parameter(name)) for name in ("weight_ih_l0", "weight_hh_l0"))
+    settings = (0, 0, "lstm", lstm.hidden_size, reverse, False, torch.is_grad_enabled())
+    y, *_ = recurrent(x, start, start, *ih, lstm.bias_ih_l0, *hh, lstm.bias_hh_l0, lengths, *settings)
+    return y

@@ -1,0 +1,78 @@
+"""Plain layers computed by their nonzero weights: torch's answers, and its gradients wherever a weight is not 0."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from wirebound.methods import METHODS
+from wirebound.nn.nonzero import MOST, NonzeroConv2d, NonzeroLinear, are_few
+from wirebound_lab.tasks.phonemes import dense_model
+
+LAYERS = {
+    "linear": (lambda: NonzeroLinear(30, 20), (7, 30)),
+    "linear of frames": (lambda: NonzeroLinear(30, 20), (3, 7, 30)),
+    "convolution": (lambda: NonzeroConv2d(6, 8, 3, stride=2, padding=1, groups=2), (4, 6, 9, 9)),
+}
+
+
+def _thinned(module: nn.Module, share: float) -> nn.Module:
+    """Only a share of the weights is not 0."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(torch.rand(parameter.shape, generator=generator) < share)
+    return module.double()
+
+
+def _assert_same(ours: nn.Module, plain: nn.Module, *inputs: torch.Tensor) -> None:
+    answers = [model(*inputs) for model in (ours, plain)]
+    torch.testing.assert_close(*answers)
+    for answer in answers:
+        answer.square().sum().backward()
+    for mine, theirs in zip(ours.parameters(), plain.parameters(), strict=True):
+        seen = mine.detach() != 0 if mine.dim() > 1 else torch.ones_like(mine, dtype=torch.bool)
+        torch.testing.assert_close(mine.grad, theirs.grad * seen)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_answers_and_gradients_are_torchs(name: str) -> None:
+    make, shape = LAYERS[name]
+    ours = _thinned(make(), 0.1)
+    plain = copy.deepcopy(ours)
+    plain.__class__ = type(ours).__mro__[1]
+    x = torch.randn(shape, dtype=torch.float64)
+    assert are_few(ours.weight)
+    _assert_same(ours, plain, x)
+
+
+def test_a_full_layer_is_torchs_own() -> None:
+    layer = NonzeroLinear(12, 9)
+    x = torch.randn(5, 12)
+    assert not are_few(layer.weight)
+    assert torch.equal(layer(x), nn.Linear.forward(layer, x))
+    with torch.no_grad():
+        layer.weight.view(-1)[: round((1 - MOST) * layer.weight.numel()) + 1] = 0
+    assert are_few(layer.weight)
+
+
+def test_two_way_lstm_of_different_lengths() -> None:
+    ours, plain = (_thinned(dense_model(5, 8, 4, 3, by_nonzero), 0.2) for by_nonzero in (True, False))
+    x, lengths = torch.randn(4, 6, 5, dtype=torch.float64), torch.tensor([6, 2, 5, 3])
+    labelled = torch.arange(6) < lengths[:, None]  # what stands beyond a sequence's end is without meaning
+
+    class Labelled(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self) -> torch.Tensor:
+            return self.model(x, lengths)[labelled]
+
+    _assert_same(Labelled(ours), Labelled(plain))
+
+
+def test_only_methods_that_leave_zeros_alone_are_computed_so() -> None:
+    assert {name for name, method in METHODS.items() if not method.zeros_learn} == {"pruning", "soft-deep-r"}
