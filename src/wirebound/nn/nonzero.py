@@ -44,8 +44,9 @@ class NonzeroConv2d(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         if isinstance(self.padding, str) or self.padding_mode != "zeros" or not are_few(self.weight):
             return super().forward(x)
-        sides: Any = (self.kernel_size, self.stride, self.padding, self.padding, self.dilation)
-        window = ConvWindow(self.in_channels, self.out_channels, *sides, self.groups)
+        sides = (self.kernel_size, self.stride, self.padding, self.padding, self.dilation)
+        shape: Any = (self.in_channels, self.out_channels, *sides, self.groups)
+        window = ConvWindow(*shape)
         return conv2d(x.contiguous(), *nonzero_of(self.weight), self.bias, 0, numbers_of(window), False)
 
 
