@@ -20,8 +20,8 @@ OPTIMIZERS = {
 
 
 def _model(seed=0, n_in=80, budget=120):
-    dense = torch.nn.Sequential(torch.nn.Linear(n_in, 10), torch.nn.Tanh(), torch.nn.Linear(10, 3))
     torch.manual_seed(seed)
+    dense = torch.nn.Sequential(torch.nn.Linear(n_in, 10), torch.nn.Tanh(), torch.nn.Linear(10, 3))
     return wb.sparsify(dense, budget=budget, seed=seed)
 
 
@@ -140,10 +140,11 @@ def test_a_resumed_run_is_the_same_bit_for_bit(tmp_path, kind):
         rewiring = wb.DeepR(model, OPTIMIZERS[kind](model.parameters()), l1=0.05)
         list(_train(model, rewiring, stop, present=30))
         if stop:
-            wb.save(tmp_path / "run.safetensors", model, rewiring.optimizer, rewiring)
+            kept = {"model": model, "optimizer": rewiring.optimizer, "method": rewiring}
+            wb.save(tmp_path / "run.safetensors", **kept)
             model = _model(seed=0)
             rewiring = wb.DeepR(model, OPTIMIZERS[kind](model.parameters()), l1=0.05)
-            wb.load(tmp_path / "run.safetensors", model, rewiring.optimizer, rewiring)
+            wb.load(tmp_path / "run.safetensors", model=model, optimizer=rewiring.optimizer, method=rewiring)
         list(_train(model, rewiring, 24 - stop, first=1 + stop, present=30))
         runs.append(_numbers(model, rewiring.optimizer))
     assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
