@@ -275,7 +275,7 @@ private:
             if (spec.lr_factor) own.lr *= spec.lr_factor[i];
             if (spec.decay_factor) own.weight_decay *= spec.decay_factor[i];
             const Drift rates{spec.shrink ? spec.shrink[drift] : 0.0, spec.noise_std ? spec.noise_std[drift] : 0.0,
-                              spec.second_moment ? spec.second_moment[i] : 0.0};
+                              spec.second_moment ? spec.second_moment[i] : 0.0, spec.lazy && spec.lazy[i]};
             not_finite |= update_range<float>(own, arrays, table, spec.colptr[column], spec.colptr[column + spec.n_in[i]],
                                               rates, wiring.dead);
         }
