@@ -61,13 +61,12 @@ class Examples:
     """Places in a text whose word is a label, and what stands around them."""
 
     def __init__(self, words: np.ndarray, labels: int) -> None:
-        self.words = torch.from_numpy(words)
-        places = np.flatnonzero(words < labels).astype(np.int32)
-        self.places = torch.from_numpy(places[(places >= -AROUND[0]) & (places < len(words) - AROUND[-1])])
+        self.words, self.labels = torch.from_numpy(words), labels
 
     def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Buckets of the words around [count, 8], each with the place where it stands, and the missing words [count]."""
-        places = self.places[torch.randint(len(self.places), (count,), generator=generator)].long()
+        places = torch.randint(-AROUND[0], len(self.words) - AROUND[-1], (4 * count,), generator=generator)
+        places = places[self.words[places] < self.labels][:count]  # rarer words are no labels
         around = self.words[places[:, None] + torch.tensor(AROUND)].long()
         buckets = (around * len(AROUND) + torch.arange(len(AROUND))) * 2654435761 % 4294967291 % BUCKETS
         return buckets, self.words[places].long()
@@ -79,6 +78,7 @@ class Reader(nn.Module):
     def __init__(self, labels: int, budget: int | None) -> None:
         super().__init__()
         self.bag = nn.EmbeddingBag(BUCKETS, WIDTH, mode="sum")
+        nn.init.normal_(self.bag.weight, std=0.05)  # so small that steps of the optimiser count from the first on
         self.norm = nn.LayerNorm(WIDTH)
         dense = budget is None
         self.last = nn.Linear(WIDTH, labels) if dense else wb.SparseLinear(WIDTH, labels, budget=budget, init="sparse-fan-in")
@@ -132,17 +132,17 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     if options.quick:
         labels, budget, steps = 2000, 8000, 60
     if options.text is not None:
-        text = Text(*(np.load(options.text / f"{name}.npy", mmap_mode="r") for name in Text._fields))
+        text = Text(*(np.load(options.text / f"{name}.npy") for name in Text._fields))
     else:
         text = read_text(60 if options.quick else None)
     labels = min(labels, 1 + int(text.train.max()))
     train, test = Examples(text.train, labels), Examples(text.test, labels)
-    counts = np.bincount(text.train[text.train < labels], minlength=labels) + 1.0
+    counts = torch.bincount(train.words, minlength=labels)[:labels] + 1.0
 
     torch.manual_seed(options.seed)
     model = Reader(labels, None if options.dense else budget)
     with torch.no_grad():  # the best guess without context, to begin with
-        model.last.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+        model.last.bias.copy_((counts / counts.sum()).log())
         if isinstance(model.last, nn.Linear):
             model.last.weight.mul_(0.1)
     optimizer = torch.optim.Adam(model.parameters(), lr=options.lr)
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     criterion = wb.LabelCrossEntropy(options.samples or None, seed=options.seed)
     tested = 512 if options.quick else 4096
     start = evaluate(model, criterion, test, tested)
-    print(f"{labels:,} labels, {len(train.places):,} examples; at the start: loss {start['loss']:.3f} on other files")
+    print(f"{labels:,} labels, {len(train.words):,} words; at the start: loss {start['loss']:.3f} on other files")
     draw, seconds, total, rewired = torch.Generator().manual_seed(options.seed), 0.0, 0.0, 0
     every = max(1, steps // 10)
     for step in range(1, steps + 1):
