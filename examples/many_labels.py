@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
         if isinstance(model.last, nn.Linear):
             model.last.weight.mul_(0.1)
     optimizer = torch.optim.Adam(model.parameters(), lr=options.lr)
-    rewiring = wb.Dense(model, optimizer) if options.dense else wb.DeepR(model, optimizer, l1=options.l1)
+    rewiring = wb.Dense(model, optimizer) if options.dense else wb.DeepR(model, optimizer, l1=options.l1, lazy="on")
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, total_iters=steps)
     criterion = wb.LabelCrossEntropy(options.samples or None, seed=options.seed)
     tested = 512 if options.quick else 4096
