@@ -4,11 +4,12 @@
 
 Each row is ``examples/many_labels.py`` in a process of its own; its highest resident memory is what the system says about it
 when it has ended, torch and the text (29 MB) included. The text is read once before, in another process. All rows have the
-same hidden layer, batches, steps, optimiser and schedule; time is the CPU time of a training step, on one thread. The first
-row is such a process that loads the text, imports torch and trains nothing.
+same hidden layer, batches, steps, optimiser and schedule, and each of them all learning rates; time is the CPU time of a
+training step, on one thread. The first row is such a process that loads the text, imports torch and trains nothing.
 """
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -45,24 +46,29 @@ def run(command: Sequence[str]) -> tuple[str, float]:
         return output.read(), usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def measure(name: str, options: Sequence[str], text: Path, steps: int, seed: int, quick: bool) -> dict[str, Any]:
+def measure(name: str, text: Path, steps: int, seed: int, lr: float, quick: bool) -> dict[str, Any]:
     size = ["--quick"] if quick else ["--text", str(text), "--steps", str(steps)]
-    printed, peak = run([str(EXAMPLE), *size, "--seed", str(seed), *options])
-    print(f"{name}, seed {seed}\n{printed}", flush=True)
+    printed, peak = run([str(EXAMPLE), *size, "--seed", str(seed), "--lr", str(lr), *CONTENDERS[name]])
+    print(f"{name}, seed {seed}, learning rate {lr}\n{printed}", flush=True)
     return {"name": name, "seed": seed, **json.loads(printed.splitlines()[-1]), "peak_MB": peak}
 
 
 def table(idle: float, rows: Sequence[dict[str, Any]]) -> str:
-    lines = [["imports and text alone", "", f"{idle:.0f}", "", "", "", ""]]
+    lines = [["imports and text alone", "", "", f"{idle:.0f}", "", "", "", ""]]
     for row in rows:
         right = [f"{100 * row[name]:.1f} %" for name in ("first", "first_five")]
         memory = [f"{row['peak_MB']:.0f}", f"{row['peak_MB'] - idle:.0f}"]
-        lines.append([row["name"], str(row["seed"]), *memory, f"{row['ms_of_a_step']:.1f}", f"{row['loss']:.3f}", " / ".join(right)])
+        learned = [f"{row['ms_of_a_step']:.1f}", f"{row['loss']:.3f}", " / ".join(right)]
+        lines.append([row["name"], f"{row['lr']:g}", str(row["seed"]), *memory, *learned])
     guess = rows[0]
     most = f"{100 * guess['guess_first']:.1f} % / {100 * guess['guess_first_five']:.1f} %"
-    lines.append(["the most frequent words", "", "", "", "", f"{guess['loss_at_start']:.3f}", most])
-    heads = ["last layer", "seed", "peak RSS, MB", "above the first row", "CPU ms a step", "loss over all labels", "first / among five"]
+    lines.append(["the most frequent words", "", "", "", "", "", "", most])
+    heads = ["last layer", "learning rate", "seed", "peak RSS, MB", "above the first row", "CPU ms a step", "loss over all labels", "first / among five"]
     return markdown_table(heads, lines)
+
+
+def key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["name"], row["lr"], row["seed"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -70,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.003, 0.01], help="learning rates")
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), help="rows to run; others stay as they are")
     parser.add_argument("--quick", action="store_true", help="a small text and few labels, to see that it runs")
     options = parser.parse_args(arguments)
@@ -81,15 +88,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not options.quick:
             run(["-c", READ, folder])
             _, idle = run(["-c", LOAD, folder])
-        for seed in options.seeds:
-            for name in options.only:
-                found = measure(name, CONTENDERS[name], Path(folder), options.steps, seed, options.quick)
-                known = [row for row in known if (row["name"], row["seed"]) != (name, seed)] + [found]
-                known.sort(key=lambda row: (list(CONTENDERS).index(row["name"]), row["seed"]))
-                file.write_text(json.dumps({"idle_MB": idle, "rows": known}, indent=1) + "\n", encoding="utf-8")
-                what = f"{known[0]['labels']:,} labels, {known[0]['steps']:,} steps of 256 examples; tested on other files."
-                text = f"{what}\n\n{table(idle, known)}\n"
-                (options.out / "table.md").write_text(text, encoding="utf-8")
+        for name, lr, seed in itertools.product(options.only, options.rates, options.seeds):
+            found = measure(name, Path(folder), options.steps, seed, lr, options.quick)
+            known = [row for row in known if key(row) != key(found)] + [found]
+            known.sort(key=lambda row: (list(CONTENDERS).index(row["name"]), row["lr"], row["seed"]))
+            content = json.dumps({"idle_MB": idle, "rows": known}, indent=1)
+            file.write_text(content + "\n", encoding="utf-8")
+            what = f"{found['labels']:,} labels, {found['steps']:,} steps of 256 examples; tested on other files."
+            text = f"{what}\n\n{table(idle, known)}\n"
+            (options.out / "table.md").write_text(text, encoding="utf-8")
     print(text)
 
 

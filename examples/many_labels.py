@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     parser.add_argument("--samples", type=int, default=1024, help="labels drawn in a step; 0: all labels count in every step")
     parser.add_argument("--dense", action="store_true", help="torch's own nn.Linear and cross_entropy, for comparison")
     parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--lr", type=float, default=1e-2)
     parser.add_argument("--l1", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--text", type=Path, help="words as numbers (train.npy, test.npy), instead of reading the sources")
@@ -143,8 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     model = Reader(labels, None if options.dense else budget)
     with torch.no_grad():  # the best guess without context, to begin with
         model.last.bias.copy_((counts / counts.sum()).log())
-        if isinstance(model.last, nn.Linear):
-            model.last.weight.mul_(0.1)
+        weights = model.last.weight if isinstance(model.last, nn.Linear) else model.last.wiring.theta
+        weights.mul_(0.1)
     optimizer = torch.optim.Adam(model.parameters(), lr=options.lr)
     rewiring = wb.Dense(model, optimizer) if options.dense else wb.DeepR(model, optimizer, l1=options.l1, lazy="on")
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, total_iters=steps)
@@ -172,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
             total, rewired = 0.0, 0
     found = evaluate(model, criterion, test, tested)
     unit = 2**20 if sys.platform == "darwin" else 2**10
-    found |= {"loss_at_start": start["loss"], "ms_of_a_step": 1000 * seconds / steps, "labels": labels, "steps": steps}
+    found |= {"loss_at_start": start["loss"], "ms_of_a_step": 1000 * seconds / steps, "labels": labels, "steps": steps, "lr": options.lr}
     found["peak_MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
     guess = f"{100 * found['guess_first']:.1f} % and {100 * found['guess_first_five']:.1f} %"
     print(f"other files: loss {found['loss']:.3f}; the right word is first {100 * found['first']:.1f} %, among five {100 * found['first_five']:.1f} %")
