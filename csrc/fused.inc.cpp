@@ -286,8 +286,7 @@ private:
             const RewireTask task{spec.budget, spec.layers, spec.n_in, spec.n_out, spec.colptr, spec.packed_rows,
                                   wiring.carried.data(), static_cast<int64_t>(wiring.carried.size()),
                                   wiring.columns.empty() ? nullptr : wiring.columns.data(), spec.seed, spec.index,
-                                  rule.step, spec.shares, most_listed(spec.budget), spec.open_columns,
-                                  spec.open_counts};
+                                  rule.step, spec.shares, most_listed(spec.budget)};
             rewire_wiring(task, wiring.dead.indices.data(), wiring.dead.count, counts.data(),
                           counts.data() + spec.layers, 1, wiring.scratch);
             if (spec.born) wiring.carried.pop_back();

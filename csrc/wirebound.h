@@ -186,8 +186,8 @@ typedef struct wb_step {
     int64_t* born;       // out, [layers]
     int64_t* died;       // out, [layers]
     int64_t* active;     // out, [layers]: thetas >= 0 afterwards, counted
-    const int64_t* open_columns;  // null: newborns may come to any column. Or the columns, sorted, of each layer in turn
-    const int64_t* open_counts;   // [layers]: how many; -1: all columns of the layer, of which none are listed
+    const int64_t* open_columns;  // newborns come to these columns while they have room: sorted, of each layer in turn
+    const int64_t* open_counts;   // [layers]: how many; -1: all of the layer, of which none are listed. Null: all of all
     int32_t wiring_index;
 } wb_step;
 
@@ -230,8 +230,6 @@ typedef struct wb_fused_wiring {
     const double* decay_factor;
     const double* second_moment;  // [layers], or null: 0
     const int32_t* lazy;      // [layers], or null: none; as in wb_drift_and_noise
-    const int64_t* open_columns;  // as in wb_step
-    const int64_t* open_counts;
     int64_t rewire_every;     // steps whose number is a multiple rewire, in others theta stops at 0; 0: never rewire
     double weight_decay;
     int64_t clock;            // how often theta was moved before this call

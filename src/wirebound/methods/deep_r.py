@@ -14,6 +14,12 @@ start with their layer's second moment where the optimiser keeps one; in that se
 (``rewire_every``; θ then stops at 0 in between); and in that newborns of a global budget are spread over the layers by
 their initial shares, as the authors' code does, unless ``newborns="uniform"``.
 
+With ``lazy``, always on in layers that are given sparse rows, the first line is for all active connections whose gradient
+in this step is not exactly 0; all others stand still. In layers with sparse rows newborns are drawn among the dormant
+connections of columns that these rows have, and connections at columns that never had an input die, a hundredth of them in
+each step (``occurring.py``). Inputs that are always on make that Algorithm 1 again; with inputs that are off at times the
+chain keeps its law (docs/theory.md).
+
 With ``births="gradient"`` the last line of the box is another, which is no longer Algorithm 1, nor does its sampling of
 a posterior hold: how many newborns each layer gets is drawn as before; in each such layer as many dormant connections as
 ``candidates`` · its active ones are drawn uniformly, and born are those of them whose gradient pulls θ up most, the
@@ -218,8 +224,7 @@ class DeepR(Watching, LangevinMethod):
     def _prepare_lazy(self, number: int, wiring: Wiring, lazy: Sequence[bool], step: int, clamp: bool) -> None:
         """What comes before a step in which some layers leave those alone who have no gradient."""
         self._require_kernel_rule()
-        if not clamp:
-            self.occurring[number].let_unseen_die_(step)
+        self.occurring[number].before_step_(step, rewires=not clamp)
         grad = wiring.theta.grad
         assert grad is not None
         for is_lazy, (first, last) in zip(lazy, itertools.pairwise(wiring.bounds), strict=True):
@@ -234,7 +239,7 @@ class DeepR(Watching, LangevinMethod):
             self._prepare_lazy(number, wiring, lazy, step, clamp)
             open_columns = self.occurring[number].open_columns()
         if self.wants_sources(step):
-            return self._step_by_gradient(number, wiring, drifts, step)
+            return self._step_by_gradient(number, wiring, drifts, step, open_columns)
         if wiring.constrained or wiring.has_frozen:  # newborns are drawn among the positions that are allowed
             born, dead = [0] * len(wiring.layers), self.update(number, wiring, drifts, step, clamp=clamp)
             if dead.numel():
@@ -249,7 +254,7 @@ class DeepR(Watching, LangevinMethod):
         return active, wiring.changed(before, counts.born, counts.died)[0]
 
     def _step_by_gradient(
-        self, number: int, wiring: Wiring, drifts: Sequence[DriftAndNoise], step: int
+        self, number: int, wiring: Wiring, drifts: Sequence[DriftAndNoise], step: int, open_columns: ops.OpenColumns | None
     ) -> tuple[list[int], list[int]]:
         sources, group = self.sources(wiring), self.adapter.group(wiring)
         dead = self.update(number, wiring, drifts, step, clamp=False)
@@ -259,14 +264,31 @@ class DeepR(Watching, LangevinMethod):
         survivors, died = positions[alive], positions[dead]
         counts = births_of_layers(wiring, survivors, died, step, self.shares[number])
         uphill = bool(group.get("maximize"))
-        newborns = self.choose(Growth(wiring, survivors, died, counts, sources, step, uphill))
+        newborns = self.choose(Growth(wiring, survivors, died, counts, sources, step, uphill, open_columns))
         born, _ = wiring.replace_(dead, newborns, self.adapter.carried(number, group), survivors=survivors)
         return wiring.layer_active, born
 
     def train(self, step: int) -> tuple[list[int], list[int]]:
         active, rewired = super().train(step)
         self.note(step, rewired)
+        self._forget_present()
         return active, rewired
+
+    def _forget_present(self) -> None:
+        for occurring in self.occurring:
+            occurring.forget_present()
+
+    def forget_gradients(self) -> None:
+        super().forget_gradients()
+        self._forget_present()
+
+    def _touched(self, wiring: Wiring) -> list[float] | None:
+        """The share of each layer's connections that the last step judged; None: all."""
+        lazy, grad = self.lazy_layers(wiring), wiring.theta.grad
+        if lazy is None or grad is None:
+            return None
+        parts = zip(lazy, grad.split(wiring.layer_places), strict=True)
+        return [int(part.count_nonzero()) / max(1, part.numel()) if is_lazy else 1.0 for is_lazy, part in parts]
 
     def next_look(self, step: int) -> float:
         """The step after which rates are adjusted next; infinity: never."""
@@ -283,7 +305,7 @@ class DeepR(Watching, LangevinMethod):
             return
         if self.turnover is not None:
             for price in self.turnover.prices:
-                price.look(step, self.adapter.lr(self.adapter.group(price.wiring)))
+                price.look(step, self.adapter.lr(self.adapter.group(price.wiring)), self._touched(price.wiring))
         if self.newborn_moments == "layer":
             self.second_moments = [v for number in range(len(self.wirings)) for v in self.adapter.second_moments(number)]
         self._looks += 1
