@@ -263,3 +263,21 @@ def test_no_second_derivative():
         loss = wb.label_cross_entropy(hidden, layer, labels, samples=samples)
         with pytest.raises(RuntimeError, match="no second derivative"):
             torch.autograd.grad(loss, hidden, create_graph=True)
+
+
+def test_lazy_steps_leave_connections_of_labels_alone_that_were_not_drawn():
+    layer, (hidden, labels) = _layer(torch.float32), _batch(torch.float32)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.1)
+    rewiring = wb.DeepR(layer, optimizer, l1=0.5, lazy="on")
+    for step in range(3):
+        known = dict(zip(layer.wiring.positions().tolist(), layer.wiring.theta.tolist(), strict=True))
+        chosen = set(draw_labels(labels.unique(), LABELS, 20, None, 0, step)[0].tolist())
+        optimizer.zero_grad()
+        wb.label_cross_entropy(hidden, layer, labels, samples=20, step=step).backward()
+        optimizer.step()
+        layer.wiring.check()
+        after = dict(zip(layer.wiring.positions().tolist(), layer.wiring.theta.tolist(), strict=True))
+        still = {position: theta for position, theta in known.items() if position % LABELS not in chosen}
+        assert len(still) > 300
+        assert all(after.get(position) == theta for position, theta in still.items())
+        assert rewiring.info.rewired
