@@ -46,8 +46,8 @@ def run(command: Sequence[str]) -> tuple[str, float]:
         return output.read(), usage.ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def measure(name: str, text: Path, steps: int, seed: int, lr: float, quick: bool) -> dict[str, Any]:
-    size = ["--quick"] if quick else ["--text", str(text), "--steps", str(steps)]
+def measure(name: str, text: Path, steps: int, tested: int, seed: int, lr: float, quick: bool) -> dict[str, Any]:
+    size = ["--quick"] if quick else ["--text", str(text), "--steps", str(steps), "--tested", str(tested)]
     printed, peak = run([str(EXAMPLE), *size, "--seed", str(seed), "--lr", str(lr), *CONTENDERS[name]])
     print(f"{name}, seed {seed}, learning rate {lr}\n{printed}", flush=True)
     return {"name": name, "seed": seed, **json.loads(printed.splitlines()[-1]), "peak_MB": peak}
@@ -75,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Very many labels: memory, time and accuracy.")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--tested", type=int, default=4096, help="examples on which each is tested, before and after")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--rates", type=float, nargs="+", default=[0.003, 0.01], help="learning rates")
     parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), help="rows to run; others stay as they are")
@@ -89,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             run(["-c", READ, folder])
             _, idle = run(["-c", LOAD, folder])
         for name, lr, seed in itertools.product(options.only, options.rates, options.seeds):
-            found = measure(name, Path(folder), options.steps, seed, lr, options.quick)
+            found = measure(name, Path(folder), options.steps, options.tested, seed, lr, options.quick)
             known = [row for row in known if key(row) != key(found)] + [found]
             known.sort(key=lambda row: (list(CONTENDERS).index(row["name"]), row["lr"], row["seed"]))
             content = json.dumps({"idle_MB": idle, "rows": known}, indent=1)

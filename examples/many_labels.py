@@ -126,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     parser.add_argument("--lr", type=float, default=1e-2)
     parser.add_argument("--l1", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tested", type=int, default=4096, help="examples of other files on which it is tested")
     parser.add_argument("--text", type=Path, help="words as numbers (train.npy, test.npy), instead of reading the sources")
     options = parser.parse_args(arguments)
     labels, budget, steps = options.labels, options.budget, options.steps
@@ -149,9 +150,9 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     rewiring = wb.Dense(model, optimizer) if options.dense else wb.DeepR(model, optimizer, l1=options.l1, lazy="on")
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, total_iters=steps)
     criterion = wb.LabelCrossEntropy(options.samples or None, seed=options.seed)
-    tested = 512 if options.quick else 4096
+    tested = 512 if options.quick else options.tested
     start = evaluate(model, criterion, test, tested)
-    print(f"{labels:,} labels, {len(train.words):,} words; at the start: loss {start['loss']:.3f} on other files")
+    print(f"{labels:,} labels, {len(train.words):,} words; at the start: loss {start['loss']:.3f} on other files", flush=True)
     draw, seconds, total, rewired = torch.Generator().manual_seed(options.seed), 0.0, 0.0, 0
     every = max(1, steps // 10)
     for step in range(1, steps + 1):
