@@ -35,6 +35,7 @@ from wirebound.methods import (
 )  # fmt: skip
 from wirebound.nn import (
     Dropout,
+    LabelCrossEntropy,
     SparseConv1d,
     SparseConv2d,
     SparseConv3d,
@@ -49,10 +50,12 @@ from wirebound.nn import (
     SparseRNN,
     SparseRNNCell,
     freeze,
+    label_cross_entropy,
     parameter_groups,
     set_rates,
     sparsify,
     to_dense,
+    top_labels,
     unfreeze,
     wire_by_correlation_,
     wirings,
@@ -63,10 +66,10 @@ from wirebound.wiring import Constraints, Wiring, WiringError
 
 __all__ = [
     "CHT", "GSE", "SET", "Checkpoint", "CheckpointError", "ConstantRate", "Constraints", "DeepR", "Dense", "Dropout", "Evolve",
-    "Fixed", "L1Shrinkage", "LayerInfo", "Ledger", "MagnitudePruning", "Method", "RigL", "SampleCollector", "Samples",
+    "Fixed", "L1Shrinkage", "LabelCrossEntropy", "LayerInfo", "Ledger", "MagnitudePruning", "Method", "RigL", "SampleCollector", "Samples",
     "SoftDeepR", "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
     "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLinear",
     "SparseRNN", "SparseRNNCell", "StepInfo", "WeightAverage", "Wiring", "WiringError", "__version__",
-    "distributed", "drop", "freeze", "grow", "ledger", "load", "parameter_groups", "save", "schedule", "set_rates", "sparsify",
-    "to_dense", "unfreeze", "when", "wire_by_correlation_", "wirings",
+    "distributed", "drop", "freeze", "grow", "label_cross_entropy", "ledger", "load", "parameter_groups", "save", "schedule", "set_rates", "sparsify",
+    "to_dense", "top_labels", "unfreeze", "when", "wire_by_correlation_", "wirings",
 ]  # fmt: skip

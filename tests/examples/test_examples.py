@@ -63,6 +63,13 @@ def test_huge_layer(capsys):
     assert "200,000 of 1,000,000,000,000 possible" in capsys.readouterr().out
 
 
+def test_many_labels(capsys):
+    found = _example("many_labels").main(["--quick"])
+    assert found["loss"] < found["loss_at_start"] - 0.05
+    assert found["first_five"] > found["guess_first_five"]
+    assert "8,000 connections" in capsys.readouterr().out
+
+
 def test_online_adaptation():
     seen = _example("online_adaptation").main(["--quick"])
     for before, after in seen[1:]:

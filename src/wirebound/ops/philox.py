@@ -27,7 +27,7 @@ class Stream(IntEnum):
     """What a number is drawn for. Two purposes never share a number."""
 
     POSITIONS, WEIGHTS, NOISE, NEWBORN, NEWBORN_LAYER, SIGN, ORDER, OTHER, DROP, NEWBORN_WEIGHT, COLUMN_SIGN = range(11)
-    FOLLOWED, DROPOUT, CANDIDATE, GROWTH, FIRST_INPUTS, MOVED = range(11, 17)
+    FOLLOWED, DROPOUT, CANDIDATE, GROWTH, FIRST_INPUTS, MOVED, LABELS = range(11, 18)
 
 
 def stream_of(purpose: Stream, wiring_index: int, layer: int | None = None) -> int:
