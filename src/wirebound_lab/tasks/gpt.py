@@ -6,20 +6,23 @@ There is no end of the data: an epoch is ``steps`` steps, after which the loss o
 """
 
 import math
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wirebound.checkpoint import CheckpointError
 from wirebound.engine.modules import Batch, Engine
+from wirebound.engine.window import StepWindow
 from wirebound.methods import METHODS, Setting
 from wirebound.ops import philox
 from wirebound.ops.philox import Stream
 from wirebound.wiring.budget import RULES
 from wirebound_lab.data.text import BYTES, load_text
-from wirebound_lab.gpt import ACTIVATIONS, OUTSIDE, GPT, plain_gpt, sparse_gpt
+from wirebound_lab.gpt import ACTIVATIONS, GPT, OUTSIDE, plain_gpt, sparse_gpt
 from wirebound_lab.run.accumulate import AccumulatingEngine
 from wirebound_lab.run.config import ConfigError, RunConfig, as_config_error
 from wirebound_lab.run.models import build_method, build_optimizer
@@ -71,6 +74,7 @@ class TextGPT(Task):
             model = self._model(shape)
         exclude = [] if config.cover_all else [f"{name}.*" for name in OUTSIDE]
         self.method = build_method(config, model, build_optimizer(config, model), self.per_epoch, exclude=exclude)
+        self.cpu_seconds = 0.0  # of all steps: on a machine that has other work to do, the clock says little
 
     def _model(self, shape: dict[str, Any]) -> GPT:
         config = self.config
@@ -112,6 +116,15 @@ class TextGPT(Task):
         engine.after_backward = self.after_backward
         return engine
 
+    def take_steps(
+        self, engine: Engine, epoch: int, lrs: Sequence[float], start: int, pause: Callable[[], bool]
+    ) -> Iterator[StepWindow]:
+        began = time.process_time()
+        for part in super().take_steps(engine, epoch, lrs, start, pause):
+            self.cpu_seconds += time.process_time() - began
+            yield part
+            began = time.process_time()
+
     def held_out(self) -> Tensor:
         """Pieces of held-out text [windows, context + 1], evenly over all of it."""
         text, length = self.data.part(self.part), self.config.context + 1
@@ -128,9 +141,8 @@ class TextGPT(Task):
             total += self.loss(logits, part[:, 1:], reduction="sum").item()
         count = pieces[:, 1:].numel()
         figures |= {"test_loss": total / count, "bits_per_byte": total / count / math.log(2), "test_accuracy": right / count}
-        figures |= dead_neurons(model, pieces[: _PROBE, :-1])
-        dead = {name: figures[name] for name in ("dead_neurons", "unconnected_neurons", "silent_neurons")}
-        return {"test_loss": figures["test_loss"], "test_accuracy": figures["test_accuracy"], **dead}
+        figures |= {**dead_neurons(model, pieces[:_PROBE, :-1]), "cpu_seconds": round(self.cpu_seconds, 3)}
+        return {name: figures[name] for name in ("test_loss", "test_accuracy", "dead_neurons", "unconnected_neurons", "silent_neurons", "cpu_seconds")}
 
     def facts(self, connectivity: float) -> dict[str, Any]:
         parts = {"train": self.data.train, self.part: self.data.part(self.part)}
@@ -142,3 +154,12 @@ class TextGPT(Task):
     def conclude(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         tokens = summary["steps"] * self.config.batch_size * self.config.context
         return {"tokens": tokens, "tokens_per_second": round(tokens / max(1e-9, summary["training_seconds"]), 1)}
+
+    def state(self) -> dict[str, Any]:
+        return {"cpu_seconds": self.cpu_seconds}
+
+    def load_state(self, stored: dict[str, Any]) -> None:
+        try:
+            self.cpu_seconds = float(stored["cpu_seconds"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise CheckpointError(f"what was kept of the CPU time cannot be read: {error}") from error
