@@ -22,11 +22,10 @@ from wirebound.ops import philox
 from wirebound.ops.philox import Stream
 from wirebound.wiring.budget import RULES
 from wirebound_lab.data.text import BYTES, load_text
-from wirebound_lab.gpt import ACTIVATIONS, GPT, OUTSIDE, plain_gpt, sparse_gpt
+from wirebound_lab.gpt import ACTIVATIONS, GPT, OUTSIDE, dead_neurons, plain_gpt, share_out, sparse_gpt
 from wirebound_lab.run.accumulate import AccumulatingEngine
 from wirebound_lab.run.config import ConfigError, RunConfig, as_config_error
 from wirebound_lab.run.models import build_method, build_optimizer
-from wirebound_lab.tasks.neurons import dead_neurons
 from wirebound_lab.tasks.task import SEED, Figures, Record, Task
 
 _PROBE = 8  # pieces of held-out text on which neurons must speak
@@ -49,6 +48,7 @@ class TextGPT(Task):
         Setting("activation", "str", "gelu", "activation of the hidden neurons", choices=tuple(ACTIVATIONS)),
         Setting("cover_all", "bool", True, "tokens, places and head are sparse, and counted in the budget"),
         Setting("allocation", "str", "erdos-renyi", "how the budget is shared out at the start", choices=tuple(RULES)),
+        Setting("outer", "float", 6.0, "how many times more of the budget tokens, places and head get than by allocation", above=0),
         Setting("steps", "int", 100, "steps of an epoch, after each of which the loss on held-out text is measured", least=1),
         Setting("accumulate", "int", 1, "parts in which a batch goes through the model, one after the other", least=1),
         Setting("warmup", "float", 0.05, "share of the run over which η rises to lr, before the schedule sets in", least=0, below=1),
@@ -72,16 +72,25 @@ class TextGPT(Task):
         shape = {name: getattr(config, name) for name in ("context", "width", "depth", "heads", "activation", "mlp_factor")}
         with as_config_error():
             model = self._model(shape)
-        exclude = [] if config.cover_all else [f"{name}.*" for name in OUTSIDE]
-        self.method = build_method(config, model, build_optimizer(config, model), self.per_epoch, exclude=exclude)
+            other = self._matrices(model)
+        self.method = build_method(config, model, build_optimizer(config, model), self.per_epoch, **other)
         self.cpu_seconds = 0.0  # of all steps: on a machine that has other work to do, the clock says little
 
     def _model(self, shape: dict[str, Any]) -> GPT:
         config = self.config
         if METHODS[config.method].plain:
             return plain_gpt(vocab=BYTES, seed=config.seed, **shape)
-        own = {"cover_all": config.cover_all, "allocation": config.allocation, "seed": config.seed}
+        own = {name: getattr(config, name) for name in ("cover_all", "allocation", "outer", "seed")}
         return sparse_gpt(config.budget, config.connectivity, vocab=BYTES, **own, **shape)
+
+    def _matrices(self, model: GPT) -> dict[str, Any]:
+        """For methods that start with the plain model: which matrices they thin out, and how many weights each may keep."""
+        config, kind = self.config, METHODS[self.config.method]
+        exclude = [] if config.cover_all else [f"{name}.*" for name in OUTSIDE]
+        if not kind.plain or "allocation" not in kind.takes:
+            return {"exclude": exclude}
+        how = (config.budget, config.connectivity, config.cover_all, config.allocation, config.outer)
+        return {"exclude": exclude, "allocation": share_out(model, *how)}
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
