@@ -22,21 +22,23 @@ from wirebound_lab.bench.watched import run_watched
 from wirebound_lab.run.config import make_config, tasks
 from wirebound_lab.tables import markdown_table
 
-LENGTH = {"context": 128, "batch_size": 16, "steps": 40, "epochs": 10, "windows": 64, "warmup": 0.1, "threads": 1, "clip": 1.0}
-LARGE = {"width": 2048, "depth": 8, "heads": 16, "budget": 1_000_000, "accumulate": 8, "activation": "gelu"}
-MIDDLE = {"width": 512, "depth": 4, "heads": 8, "budget": 100_000, "accumulate": 4, "activation": "gelu"}
-SMALL = {"width": 136, "depth": 4, "heads": 4, "accumulate": 2, "activation": "gelu"}
+LENGTH = {"context": 128, "batch_size": 8, "steps": 40, "epochs": 10, "windows": 64, "warmup": 0.1, "threads": 1}
+OURS = {"method": "deep-r", "births": "gradient", "rewire_every": 4}
+LARGE = {"width": 2048, "depth": 8, "heads": 16, "budget": 1_000_000, "accumulate": 8, "lr": 0.01}
+MIDDLE = {"width": 512, "depth": 4, "heads": 8, "budget": 100_000, "accumulate": 2}
 RUNS: dict[str, dict[str, Any]] = {
-    "deep-r-2048": {**LARGE, "method": "deep-r", "lr": 0.01},
-    "fixed-2048": {**LARGE, "method": "fixed", "lr": 0.01},
-    "dense-136": {**SMALL, "method": "dense", "lr": 0.003},
+    "deep-r-2048": {**LARGE, **OURS},
+    "fixed-2048": {**LARGE, "method": "fixed"},
+    "dense-136": {"width": 136, "depth": 4, "heads": 4, "accumulate": 2, "method": "dense", "lr": 0.003},
+    "deep-r-512": {**MIDDLE, **OURS, "lr": 0.02},
+    "uniform-512": {**MIDDLE, "method": "deep-r", "lr": 0.02},
+    "fixed-512": {**MIDDLE, "method": "fixed", "lr": 0.02},
     "top-k-512": {**MIDDLE, "method": "top-k", "lr": 0.003},
-    "deep-r-512": {**MIDDLE, "method": "deep-r", "lr": 0.01},
-    "fixed-512": {**MIDDLE, "method": "fixed", "lr": 0.01},
 }
 TITLES = {
     "deep-r-2048": "DEEP R, 1 M of 404 M", "fixed-2048": "fixed, 1 M of 404 M", "dense-136": "dense, 1 M parameters",
-    "top-k-512": "top-k, 100 k of 13 M", "deep-r-512": "DEEP R, 100 k of 13 M", "fixed-512": "fixed, 100 k of 13 M",
+    "deep-r-512": "DEEP R, births by gradient", "uniform-512": "DEEP R, uniform births", "fixed-512": "fixed",
+    "top-k-512": "top-k, dense moments",
 }  # fmt: skip
 QUICK = {"context": 16, "batch_size": 4, "steps": 2, "epochs": 2, "windows": 4, "depth": 1, "heads": 2, "accumulate": 2}
 
