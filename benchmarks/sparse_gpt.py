@@ -106,7 +106,7 @@ def row(told: Mapping[str, Any]) -> list[str]:
     return [TITLES[told["name"]], active, str(last["step"]), loss, f"{last['test_loss'] / 0.6931472:.3f}", f"{seconds:.2f} s", tokens, state, peak, dead]
 
 
-def write(out: Path, runs: Path, quick: bool) -> None:
+def write(out: Path, runs: Path) -> None:
     found = [told for name in RUNS if (told := finished(runs, name)) is not None]
     if not found:
         return
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         jobs = {name: (command(name, runs / name, options.quick), runs / f"{name}.memory.json") for name in options.only}
         failed = run_watched(jobs, options.jobs, {"OMP_NUM_THREADS": "1"})
-    write(options.out, runs, options.quick)
+    write(options.out, runs)
     for name in failed:
         print(f"{name} failed", file=sys.stderr)
     return 1 if failed else 0

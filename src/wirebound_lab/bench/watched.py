@@ -41,7 +41,9 @@ class Watched:
         return running
 
 
-def run_watched(jobs: Mapping[str, tuple[Sequence[str], Path]], at_once: int, environment: Mapping[str, str]) -> list[str]:
+def run_watched(
+    jobs: Mapping[str, tuple[Sequence[str], Path]], at_once: int, environment: Mapping[str, str], poll: float = POLL
+) -> list[str]:
     """Run the commands, so many at a time, each with the file for its peak memory; the names of those that failed."""
     waiting, running, failed = list(jobs.items()), dict[str, Watched](), list[str]()
     while waiting or running:
@@ -52,5 +54,5 @@ def run_watched(jobs: Mapping[str, tuple[Sequence[str], Path]], at_once: int, en
             if not one.look():
                 del running[name]
                 failed += [name] if one.process.returncode else []
-        time.sleep(POLL)
+        time.sleep(poll)
     return failed

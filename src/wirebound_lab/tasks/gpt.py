@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wirebound.checkpoint import CheckpointError
+from wirebound.distributed import world_size
 from wirebound.engine.modules import Batch, Engine
 from wirebound.engine.window import StepWindow
 from wirebound.methods import METHODS, Setting
@@ -121,6 +122,8 @@ class TextGPT(Task):
     def engine(self, config: RunConfig) -> Engine:
         if config.accumulate == 1 or config.engine == "fused":
             return super().engine(config)
+        if world_size() > 1:
+            raise ConfigError(f"accumulate (={config.accumulate}) must be 1 where several processes train together")
         engine = AccumulatingEngine(self.method.model, self.method, self.loss, config.accumulate)
         engine.after_backward = self.after_backward
         return engine
