@@ -28,6 +28,7 @@ from wirebound.methods import (
     RigL,
     SoftDeepR,
     StepInfo,
+    TopK,
     WeightAverage,
     drop,
     grow,
@@ -66,7 +67,7 @@ __all__ = [
     "Fixed", "L1Shrinkage", "LayerInfo", "Ledger", "MagnitudePruning", "Method", "RigL", "SampleCollector", "Samples",
     "SoftDeepR", "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
     "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLinear",
-    "SparseRNN", "SparseRNNCell", "StepInfo", "WeightAverage", "Wiring", "WiringError", "__version__",
+    "SparseRNN", "SparseRNNCell", "StepInfo", "TopK", "WeightAverage", "Wiring", "WiringError", "__version__",
     "distributed", "drop", "freeze", "grow", "ledger", "load", "parameter_groups", "save", "schedule", "set_rates", "sparsify",
     "to_dense", "unfreeze", "when", "wire_by_correlation_", "wirings",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ sparse layers of one wiring, and connections may move between all of them.
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -146,6 +147,23 @@ def sparse_gpt(
     assert isinstance(sparse, GPT)
     scale_first_weights_(sparse)
     return sparse
+
+
+def plain_gpt(seed: int = 0, **shape: Any) -> GPT:
+    """The same network with all its weights; they start as N(0, 1)/√(inputs), as the sparse ones do for their own inputs."""
+    with torch.device("meta"):
+        model = GPT(**shape)
+    model.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                fan_in = 1 if name.split(".")[0] in ("embed", "place") else parameter.shape[1]
+                parameter.normal_(0.0, fan_in**-0.5, generator=generator)
+            else:
+                parameter.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
+    scale_first_weights_(model)
+    return model
 
 
 @torch.no_grad()

@@ -37,6 +37,7 @@ TABLE = {
     "rigl": Line(False, "exactly", {"every": 2}),
     "cht": Line(False, "exactly", {"every": 2}),
     "gse": Line(False, "exactly", {"every": 2}),
+    "top-k": Line(True, None, {"connectivity": 0.4}, born=False),
 }
 NAMES = tuple(METHODS)
 SPARSE_KINDS = {"linear": "SparseLinear", "conv": "SparseConv2d", "lstm": "SparseLSTM"}

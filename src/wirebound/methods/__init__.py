@@ -17,12 +17,13 @@ from wirebound.methods.pruning import MagnitudePruning
 from wirebound.methods.rigl import RigL
 from wirebound.methods.set import SET
 from wirebound.methods.soft_deep_r import SoftDeepR
+from wirebound.methods.top_k import TopK
 
-for _method in (DeepR, Fixed, Dense, SoftDeepR, ConstantRate, L1Shrinkage, MagnitudePruning, SET, RigL, GSE, CHT):
+for _method in (DeepR, Fixed, Dense, SoftDeepR, ConstantRate, L1Shrinkage, MagnitudePruning, SET, RigL, GSE, CHT, TopK):
     register(_method)
 
 __all__ = [
     "CHT", "GSE", "METHODS", "SET", "ConstantRate", "DeepR", "Dense", "Evolve", "Fixed", "L1Shrinkage", "LayerInfo", "MagnitudePruning",
-    "Method", "RigL", "RunLength", "Setting", "SoftDeepR", "StepInfo", "WeightAverage", "attached", "drop", "grow",
+    "Method", "RigL", "RunLength", "Setting", "SoftDeepR", "StepInfo", "TopK", "WeightAverage", "attached", "drop", "grow",
     "register", "when",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from wirebound_lab.tasks.task import Task
 
 PAPER_DECAY_EPOCHS = 350  # of the schedule "paper", which only some tasks have
+LEAST_WARM = 0.01  # η of the first step of a warm-up, as a share of lr
 _LARGEST = 1 << 63  # of a whole number
 TASK, METHOD = "perceptron", "deep-r"  # where nothing else is said
 
@@ -155,7 +156,11 @@ class RunConfig:
         return self
 
     def lr_factor(self, progress: float) -> float:
-        """η at ``progress`` (0 at the first step, 1 at the last) as a share of ``lr``."""
+        """η at ``progress`` (0 at the first step, 1 at the last) as a share of ``lr``; it rises first where there is a warm-up."""
+        warmup = getattr(self, "warmup", 0.0)
+        if progress < warmup:
+            return float(max(progress / warmup, LEAST_WARM))
+        progress = (progress - warmup) / (1 - warmup)
         if self.schedule == "paper":
             return float(0.1 ** math.floor(progress * self.epochs / PAPER_DECAY_EPOCHS))
         return SCHEDULES[self.schedule](progress, self.final_lr)

@@ -102,7 +102,7 @@ def summarise(run: TrainingRun) -> dict[str, Any]:
         for s, a, b in zip(method.shapes, state.initial, active, strict=True)
     ]
     python, kernels = platform.python_version(), library.isa() or f"none ({library.reason()})"
-    return {
+    summary = {
         "task": config.task,
         "method": config.method,
         "title": METHODS[config.method].title,
@@ -125,3 +125,4 @@ def summarise(run: TrainingRun) -> dict[str, Any]:
         "versions": {"wirebound": __version__, "torch": torch.__version__, "python": python, "kernels": kernels},
         "processes": world_size(),
     }
+    return summary | run.task.conclude(summary)

@@ -106,6 +106,10 @@ class Task(ABC):
     def facts(self, connectivity: float) -> dict[str, Any]:
         """What the summary says about the data."""
 
+    def conclude(self, summary: Mapping[str, Any]) -> dict[str, Any]:
+        """What else the summary says that follows from what it says."""
+        return {}
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps of the task itself."""
         return {}
