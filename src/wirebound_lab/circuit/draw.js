@@ -2,7 +2,7 @@
 "use strict";
 const drawing = (() => {
   const svg = document.getElementById("drawing"), SVG = svg.namespaceURI;
-  const PILL = 164, TALL = 36, STEP = 44, BOX = 20, GAP = 110, EDGE = 14;
+  const PILL = 150, TALL = 36, STEP = 44, BOX = 20, EDGE = 14, NARROW = 52, BROAD = 150;
 
   function make(name, attributes, parent, text) {
     const node = document.createElementNS(SVG, name);
@@ -58,11 +58,13 @@ const drawing = (() => {
     return height;
   }
 
-  function show({ columns, links, fixed, numbers }) {
+  function show({ columns, links, fixed, numbers, whole }) {
     svg.replaceChildren();
     for (const column of columns) for (const item of column) item.box = network.headOf(item.node);
     let height = centre(columns);
     if (!fixed) { untangle(columns, links); height = centre(columns); }
+    const room = (svg.parentNode.clientWidth - 2 * EDGE - columns.length * PILL) / Math.max(1, columns.length - 1);
+    const GAP = Math.min(BROAD, Math.max(numbers ? NARROW + 20 : NARROW, Math.floor(room)));
     const width = columns.length * PILL + (columns.length - 1) * GAP + 2 * EDGE;
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("width", width);
@@ -71,8 +73,11 @@ const drawing = (() => {
     boxes(columns);
     const lines = make("g", { class: "lines" }, svg), top = Math.max(...links.map(({ edge }) => edge === null ? 0 : Math.abs(network.weight[edge])), 1e-9);
     const ordered = [...links].sort((a, b) => size(a) - size(b));
-    for (const link of ordered) line(link, lines, top, numbers);
-    for (const column of columns) for (const item of column) pill(item, links);
+    for (const link of ordered) line(link, lines, top, { numbers, whole });
+    for (const column of columns) for (const item of column) pill(item, links, numbers);
+    const middle = columns.flat().find((item) => item.centre), frame = svg.parentNode;
+    frame.scrollLeft = middle ? middle.x + PILL / 2 - frame.clientWidth / 2 : 0;
+    frame.scrollTop = middle ? middle.y + TALL / 2 - frame.clientHeight / 2 : 0;
   }
 
   const size = ({ edge }) => edge === null ? 0 : Math.abs(network.weight[edge]);
@@ -89,7 +94,7 @@ const drawing = (() => {
       }
   }
 
-  function line({ from, to, edge }, parent, top, numbers) {
+  function line({ from, to, edge }, parent, top, { numbers, whole }) {
     const x1 = from.x + PILL, y1 = from.y + TALL / 2, x2 = to.x, y2 = to.y + TALL / 2, bend = Math.max(30, (x2 - x1) / 2);
     const d = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
     if (edge === null) {
@@ -97,23 +102,25 @@ const drawing = (() => {
       return;
     }
     const value = network.weight[edge], sign = value < 0 ? "s1" : "s0", mark = network.marked[edge] ? " in-circuit" : "";
-    const path = make("path", { d, class: `link ${sign}${mark}`, "stroke-width": (1 + 7 * Math.abs(value) / top).toFixed(2), "data-from": from.node, "data-to": to.node }, parent);
+    const wide = 1 + 7 * Math.abs(value) / top;
+    if (mark && !whole) make("path", { d, class: "halo", "stroke-width": (wide + 7).toFixed(2), "data-from": from.node, "data-to": to.node }, parent);
+    const path = make("path", { d, class: `link ${sign}${mark}`, "stroke-width": wide.toFixed(2), "data-from": from.node, "data-to": to.node }, parent);
     make("title", {}, path, `${network.words(network.source[edge]).long} \u2192 ${network.words(network.target[edge]).long}: ${say(value)} (${network.matrix(edge)})`);
     if (numbers) make("text", { x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 4, class: "weight" }, parent, say(value));
   }
 
-  function pill(item, links) {
+  function pill(item, links, numbers) {
     const { main, below, long, kind } = network.words(item.node);
     const link = make("a", { href: `#node-${item.node}`, class: `pill ${kind}${item.centre ? " centre" : ""}`, "data-node": item.node }, svg);
     make("rect", { x: item.x, y: item.y, width: PILL, height: TALL, rx: 8 }, link);
     make("rect", { x: item.x, y: item.y + 7, width: 4, height: TALL - 14, class: "stripe" }, link);
-    make("text", { x: item.x + 12, y: item.y + (below ? 16 : 22), class: "main" }, link, main.length > 17 ? main.slice(0, 16) + "\u2026" : main);
+    make("text", { x: item.x + 12, y: item.y + (below ? 16 : 22), class: "main" }, link, main.length > 16 ? main.slice(0, 15) + "\u2026" : main);
     if (below) make("text", { x: item.x + 12, y: item.y + 29, class: "below" }, link, below);
     make("title", {}, link, long);
     const mine = links.filter(({ from, to, edge }) => edge !== null && (from === item || to === item));
-    if (mine.length === 1 && !item.centre) {
+    if (mine.length === 1 && !item.centre && !numbers) {
       const value = network.weight[mine[0].edge];
-      make("text", { x: item.x + PILL - 8, y: item.y + 16, class: `number ${value < 0 ? "s1" : "s0"}` }, link, say(value));
+      make("text", { x: item.x + PILL - 8, y: item.y + 29, class: `number ${value < 0 ? "s1" : "s0"}` }, link, say(value));
     }
     const lit = (on) => {
       svg.classList.toggle("dimmed", on);

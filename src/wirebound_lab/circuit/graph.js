@@ -85,7 +85,7 @@ const network = (() => {
     if (head !== null) below += ` head ${(number / group.head) | 0}`;
     if (group.kind === "channel") [main, below] = [`channel ${name}`, "residual stream"];
     if (group.kind === "token") below = "read";
-    if (group.kind === "next") below = "predicted";
+    if (group.kind === "next") [main, below] = [`next ${quoted}`, "predicted"];
     if (short) below = short[2];
     if (group.members) [main, below] = [name, "query, key, value"];
     return { long, main, below, kind: group.kind };
@@ -102,7 +102,7 @@ const network = (() => {
   return {
     kind: data.kind, groups, parts, nodes, total, source, target, weight, marked, circuit, groupOf, headOf, words, strength,
     time: (k) => parts[partOf[k]].time,
-    matrix: (k) => parts[partOf[k]].name,
+    matrix: (k) => /^\d+$/.test(parts[partOf[k]].name) ? `layer ${partOf[k] + 1}` : parts[partOf[k]].name,
     into: (node, only) => connections(byTarget, node, only),
     from: (node, only) => connections(bySource, node, only),
   };

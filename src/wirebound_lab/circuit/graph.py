@@ -72,7 +72,7 @@ def _gpt(matrices: Mapping[str, Matrix], heads: int, tokens: list[str]) -> Graph
     stream = graph.add("channel", "residual channel {}", width)
     members = []
     for block in range(depth):
-        name, said = f"blocks.{block}.", f"block {block + 1}"
+        name, said = f"blocks.{block}.", f"block {block}"
         three = [graph.add(k, f"{said} {k} {{}}", width, head_size=head_size) for k in ("query", "key", "value")]
         members += [[group.first + head * head_size for group in three] for head in range(width // head_size)]
         starts |= {name + "attention.query_key_value": three[0].first, name + "attention.out": three[2].first}
@@ -81,7 +81,7 @@ def _gpt(matrices: Mapping[str, Matrix], heads: int, tokens: list[str]) -> Graph
             starts |= {name + "mlp.up": units.first, name + "mlp.down": units.first}
     written = graph.add("next", "next token {}", matrices["head"].n_out, names=tokens)
     each = len(members) // depth
-    names = [f"block {block + 1} head {head}" for block in range(depth) for head in range(each)]
+    names = [f"block {block} head {head}" for block in range(depth) for head in range(each)]
     graph.add("head", "{}", len(members), names=names, members=members, head_size=head_size)
     for name, matrix in matrices.items():
         found = _BLOCK.fullmatch(name)
@@ -100,10 +100,10 @@ def _gpt(matrices: Mapping[str, Matrix], heads: int, tokens: list[str]) -> Graph
 
 
 def _token_names(vocab: int, summary: Mapping[str, Any]) -> list[str]:
-    names = summary.get("tokens")
+    names = summary.get("token_names")
     if isinstance(names, list) and len(names) == vocab and all(isinstance(name, str) for name in names):
         return [_visible(name) for name in names]
-    return [_visible(chr(code)) if code < 128 else f"byte {code}" for code in range(BYTES)] if vocab == BYTES else []
+    return [_visible(chr(code)) if code < 128 else f"\\x{code:02x}" for code in range(BYTES)] if vocab == BYTES else []
 
 
 def _visible(text: str) -> str:

@@ -94,7 +94,8 @@ def _findings(circuit: Circuit) -> Html:
         "whole": "the whole network",
         "kept": "the circuit alone, all other connections at zero",
         "zeroed": "the circuit at zero, all others as they are",
-        "others": "as many others at zero, at random",
+        "others": f"as many others at zero, at random (mean of {circuit.get('draws', 'several')} draws)",
+        "chance": "a constant answer",
     }
     rows = [[words, percent(circuit[name])] for name, words in names.items() if circuit.get(name) is not None]
     size, budget = len(circuit["connections"]), circuit.get("budget")

@@ -81,7 +81,8 @@ def _of_wiring(wiring: Any, stored: Any, names: set[str], first: int) -> list[Ma
 def _of_dense(name: str, weight: NDArray[Any]) -> Matrix:
     columns, rows = np.nonzero(weight.T)
     values = weight[rows, columns].astype(np.float32)
-    return Matrix(name, *weight.shape, columns, rows, values, np.full(len(values), -1, np.int64))
+    n_out, n_in = weight.shape
+    return Matrix(name, n_out, n_in, columns, rows, values, np.full(len(values), -1, np.int64))
 
 
 def strongest(matrices: list[Matrix], most: int) -> list[Matrix]:

@@ -3,7 +3,7 @@
 (() => {
   const by = (id) => document.getElementById(id), { words } = network;
   const back = by("back"), forward = by("forward"), found = by("found"), jump = by("jump"), kind = by("kind");
-  const ROWS = 40, SECOND = 4, SUGGESTED = 12;
+  const ROWS = 40, SECOND = 24, SUGGESTED = 12, PAUSE = 120;
   let trail = [], at = -1, moving = null, rowsShown = ROWS;
 
   const ABOUT = {
@@ -47,9 +47,10 @@
         beside.set(outer[edge], side < 0 ? Math.max(beside.get(outer[edge]) ?? -1, network.time(edge)) : Math.min(beside.get(outer[edge]) ?? 1e9, network.time(edge)));
       }
       if (depth < 2) continue;
+      const each = Math.min(4, Math.max(1, Math.floor(SECOND / beside.size)));
       for (const [n, time] of beside) {
         const further = (side < 0 ? network.into : network.from)(n, only).filter((k) => side < 0 ? network.time(k) < time : network.time(k) > time);
-        for (const edge of further.slice(0, SECOND)) {
+        for (const edge of further.slice(0, each)) {
           const other = item(outer[edge], 2 * side), mine = item(n, side);
           links.push(side < 0 ? { from: other, to: mine, edge } : { from: mine, to: other, edge });
         }
@@ -83,7 +84,7 @@
       for (let i = 1; i < list.length; i++) links.push({ from: list[i - 1], to: list[i], edge: null });
     }
     const order = [...columns.keys()].sort((a, b) => a - b);
-    return { columns: order.map((c) => columns.get(c)), links, fixed: false, numbers: network.circuit.length <= 24 };
+    return { columns: order.map((c) => columns.get(c)), links, fixed: false, numbers: network.circuit.length <= 30, whole: true };
   }
 
   function list(table, head, edges, ends, title) {
@@ -128,6 +129,7 @@
   function show() {
     const node = here(), circuit = network.circuit.length > 0 && location.hash === "#circuit";
     by("dashed-key").hidden = !circuit;
+    by("circuit-key").hidden = circuit || !network.circuit.length;
     for (const box of document.querySelectorAll(".lists")) box.hidden = circuit;
     if (circuit) {
       by("where").textContent = `The circuit: ${many(network.circuit.length, "connection")}`;
@@ -173,18 +175,19 @@
     return nodes.sort((a, b) => value.get(b) - value.get(a)).slice(0, most);
   }
 
-  // Nodes whose name has all the words; whole words first, so that "channel 1" comes before "channel 10".
+  // Nodes whose name has all the words; first those with whole words in this order ("channel 1" before "channel 10", "block
+  // 1 head 0" before "block 0 head 1"), then those with whole words, then the others.
   let names = null;
   function matches(text) {
     names ??= Array.from({ length: network.nodes }, (_, n) => words(n).long.toLowerCase());
-    const wanted = text.toLowerCase().split(/\s+/).filter(Boolean), exact = [], others = [];
+    const wanted = text.toLowerCase().split(/\s+/).filter(Boolean), phrase = ` ${wanted.join(" ")} `, ranked = [[], [], []];
     for (let n = 0; n < names.length; n++) {
       if (!wanted.every((word) => names[n].includes(word))) continue;
-      const parts = names[n].split(/[\s()]+/).map((part) => part.replace(/^\u2018(.*)\u2019$/, "$1"));
-      (wanted.every((word) => parts.includes(word)) ? exact : others).push(n);
+      const whole = ` ${names[n].replace(/[\u2018\u2019()]/g, " ").trim().replace(/\s+/g, " ")} `;
+      ranked[whole.includes(phrase) ? 0 : wanted.every((word) => whole.includes(` ${word} `)) ? 1 : 2].push(n);
     }
-    exact.sort((a, b) => names[a].length - names[b].length);
-    return [...exact, ...others].slice(0, SUGGESTED);
+    ranked[0].sort((a, b) => names[a].length - names[b].length);
+    return ranked.flat().slice(0, SUGGESTED);
   }
 
   function suggest(nodes) {
@@ -198,10 +201,15 @@
     found.hidden = false;
   }
 
-  jump.addEventListener("input", () => jump.value.trim() ? suggest(matches(jump.value)) : (found.hidden = true));
+  let typed = 0;
+  jump.addEventListener("input", () => {
+    clearTimeout(typed);
+    typed = setTimeout(() => jump.value.trim() ? suggest(matches(jump.value)) : (found.hidden = true), PAUSE);
+  });
   jump.addEventListener("keydown", (event) => {
     if (event.key === "Escape") found.hidden = true;
     if (event.key !== "Enter") return;
+    clearTimeout(typed);
     const [first] = matches(jump.value);
     if (first !== undefined) { location.hash = `#node-${first}`; found.hidden = true; }
   });
@@ -213,9 +221,11 @@
   back.addEventListener("click", () => go(at - 1));
   forward.addEventListener("click", () => go(at + 1));
   if (network.circuit.length) {
-    for (const id of ["whole", "only-label", "circuit-key"]) by(id).hidden = false;
+    for (const id of ["whole", "only-label"]) by(id).hidden = false;
     by("whole").addEventListener("click", () => { location.hash = "#circuit"; });
   }
+  if (network.kind === "gpt") jump.placeholder = "channel 5, block 0 head 1, token a \u2026";
+  else jump.placeholder = `${words(network.groups[0].first).main}, ${words(network.groups[1].first).long} \u2026`;
   addEventListener("hashchange", arrive);
   arrive();
 })();

@@ -19,7 +19,7 @@ from wirebound.ops import philox
 from wirebound.ops.philox import Stream
 from wirebound.wiring.budget import RULES
 from wirebound_lab.data.text import BYTES, load_text
-from wirebound_lab.gpt import ACTIVATIONS, OUTSIDE, GPT, plain_gpt, sparse_gpt
+from wirebound_lab.gpt import ACTIVATIONS, GPT, OUTSIDE, plain_gpt, sparse_gpt
 from wirebound_lab.run.accumulate import AccumulatingEngine
 from wirebound_lab.run.config import ConfigError, RunConfig, as_config_error
 from wirebound_lab.run.models import build_method, build_optimizer
