@@ -52,6 +52,13 @@ def test_char_transformer():
     assert last < 0.8 * math.log(90)  # guessing among the text's 90 or so characters
 
 
+def test_sparse_gpt(capsys):
+    first, last = _example("sparse_gpt").main(["--quick"])
+    assert last < 0.75 * first
+    assert abs(first - math.log(256)) < 1  # guesses are even at first
+    assert "12,000 connections of 133,120" in capsys.readouterr().out
+
+
 @pytest.mark.skipif(not hasattr(wb, "SparseLSTM"), reason="nn.LSTM has no sparse twin yet")
 def test_lstm():
     assert _example("lstm").main(["--quick"]) > 0.5

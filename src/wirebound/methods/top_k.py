@@ -43,13 +43,13 @@ class TopK(MatrixMethod):
     ) -> None:  # fmt: skip
         super().__init__(model, optimizer, exclude)
         names, sizes = [s.name for s in self.shapes], [(s.n_out, s.n_in) for s in self.shapes]
-        self.counts = allocate(names, sizes, allocation, connectivity, budget)
+        self.kept_counts = allocate(names, sizes, allocation, connectivity, budget)
         self._cut()
         self.attach()
 
     @torch.no_grad()
     def _cut(self) -> None:
-        for matrix, count in zip(self.matrices, self.counts, strict=True):
+        for matrix, count in zip(self.matrices, self.kept_counts, strict=True):
             weight, size = matrix.weight, matrix.budget
             if count < size:
                 weight[weight.abs().topk(size - count, largest=False, sorted=False).indices] = 0

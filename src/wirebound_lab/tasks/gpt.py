@@ -6,24 +6,27 @@ There is no end of the data: an epoch is ``steps`` steps, after which the loss o
 """
 
 import math
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wirebound.checkpoint import CheckpointError
+from wirebound.distributed import world_size
 from wirebound.engine.modules import Batch, Engine
+from wirebound.engine.window import StepWindow
 from wirebound.methods import METHODS, Setting
 from wirebound.ops import philox
 from wirebound.ops.philox import Stream
 from wirebound.wiring.budget import RULES
 from wirebound_lab.data.text import BYTES, load_text
-from wirebound_lab.gpt import ACTIVATIONS, GPT, OUTSIDE, plain_gpt, sparse_gpt
+from wirebound_lab.gpt import ACTIVATIONS, GPT, OUTSIDE, dead_neurons, plain_gpt, share_out, sparse_gpt
 from wirebound_lab.run.accumulate import AccumulatingEngine
 from wirebound_lab.run.config import ConfigError, RunConfig, as_config_error
 from wirebound_lab.run.models import build_method, build_optimizer
-from wirebound_lab.tasks.neurons import dead_neurons
 from wirebound_lab.tasks.task import SEED, Figures, Record, Task
 
 _PROBE = 8  # pieces of held-out text on which neurons must speak
@@ -46,6 +49,7 @@ class TextGPT(Task):
         Setting("activation", "str", "gelu", "activation of the hidden neurons", choices=tuple(ACTIVATIONS)),
         Setting("cover_all", "bool", True, "tokens, places and head are sparse, and counted in the budget"),
         Setting("allocation", "str", "erdos-renyi", "how the budget is shared out at the start", choices=tuple(RULES)),
+        Setting("outer", "float", 6.0, "how many times more of the budget tokens, places and head get than by allocation", above=0),
         Setting("steps", "int", 100, "steps of an epoch, after each of which the loss on held-out text is measured", least=1),
         Setting("accumulate", "int", 1, "parts in which a batch goes through the model, one after the other", least=1),
         Setting("warmup", "float", 0.05, "share of the run over which η rises to lr, before the schedule sets in", least=0, below=1),
@@ -69,15 +73,25 @@ class TextGPT(Task):
         shape = {name: getattr(config, name) for name in ("context", "width", "depth", "heads", "activation", "mlp_factor")}
         with as_config_error():
             model = self._model(shape)
-        exclude = [] if config.cover_all else [f"{name}.*" for name in OUTSIDE]
-        self.method = build_method(config, model, build_optimizer(config, model), self.per_epoch, exclude=exclude)
+            other = self._matrices(model)
+        self.method = build_method(config, model, build_optimizer(config, model), self.per_epoch, **other)
+        self.cpu_seconds = 0.0  # of all steps: on a machine that has other work to do, the clock says little
 
     def _model(self, shape: dict[str, Any]) -> GPT:
         config = self.config
         if METHODS[config.method].plain:
             return plain_gpt(vocab=BYTES, seed=config.seed, **shape)
-        own = {"cover_all": config.cover_all, "allocation": config.allocation, "seed": config.seed}
+        own = {name: getattr(config, name) for name in ("cover_all", "allocation", "outer", "seed")}
         return sparse_gpt(config.budget, config.connectivity, vocab=BYTES, **own, **shape)
+
+    def _matrices(self, model: GPT) -> dict[str, Any]:
+        """For methods that start with the plain model: which matrices they thin out, and how many weights each may keep."""
+        config, kind = self.config, METHODS[self.config.method]
+        exclude = [] if config.cover_all else [f"{name}.*" for name in OUTSIDE]
+        if not kind.plain or "allocation" not in kind.takes:
+            return {"exclude": exclude}
+        how = (config.budget, config.connectivity, config.cover_all, config.allocation, config.outer)
+        return {"exclude": exclude, "allocation": share_out(model, *how)}
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
@@ -108,9 +122,20 @@ class TextGPT(Task):
     def engine(self, config: RunConfig) -> Engine:
         if config.accumulate == 1 or config.engine == "fused":
             return super().engine(config)
+        if world_size() > 1:
+            raise ConfigError(f"accumulate (={config.accumulate}) must be 1 where several processes train together")
         engine = AccumulatingEngine(self.method.model, self.method, self.loss, config.accumulate)
         engine.after_backward = self.after_backward
         return engine
+
+    def take_steps(
+        self, engine: Engine, epoch: int, lrs: Sequence[float], start: int, pause: Callable[[], bool]
+    ) -> Iterator[StepWindow]:
+        began = time.process_time()
+        for part in super().take_steps(engine, epoch, lrs, start, pause):
+            self.cpu_seconds += time.process_time() - began
+            yield part
+            began = time.process_time()
 
     def held_out(self) -> Tensor:
         """Pieces of held-out text [windows, context + 1], evenly over all of it."""
@@ -128,9 +153,8 @@ class TextGPT(Task):
             total += self.loss(logits, part[:, 1:], reduction="sum").item()
         count = pieces[:, 1:].numel()
         figures |= {"test_loss": total / count, "bits_per_byte": total / count / math.log(2), "test_accuracy": right / count}
-        figures |= dead_neurons(model, pieces[: _PROBE, :-1])
-        dead = {name: figures[name] for name in ("dead_neurons", "unconnected_neurons", "silent_neurons")}
-        return {"test_loss": figures["test_loss"], "test_accuracy": figures["test_accuracy"], **dead}
+        figures |= {**dead_neurons(model, pieces[:_PROBE, :-1]), "cpu_seconds": round(self.cpu_seconds, 3)}
+        return {name: figures[name] for name in ("test_loss", "test_accuracy", "dead_neurons", "unconnected_neurons", "silent_neurons", "cpu_seconds")}
 
     def facts(self, connectivity: float) -> dict[str, Any]:
         parts = {"train": self.data.train, self.part: self.data.part(self.part)}
@@ -142,3 +166,12 @@ class TextGPT(Task):
     def conclude(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         tokens = summary["steps"] * self.config.batch_size * self.config.context
         return {"tokens": tokens, "tokens_per_second": round(tokens / max(1e-9, summary["training_seconds"]), 1)}
+
+    def state(self) -> dict[str, Any]:
+        return {"cpu_seconds": self.cpu_seconds}
+
+    def load_state(self, stored: dict[str, Any]) -> None:
+        try:
+            self.cpu_seconds = float(stored["cpu_seconds"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise CheckpointError(f"what was kept of the CPU time cannot be read: {error}") from error

@@ -1,25 +1,19 @@
-"""A GPT whose matrices share one budget of connections; its dense weights never exist.
+"""A GPT all of whose matrices are linear layers.
 
     tokens → embed + place → blocks of (norm1 → attention → +) and (norm2 → mlp → +) → norm → head
 
-Every matrix is an ``nn.Linear``, tokens and places included, which are linear maps of one-hot vectors: so all of them become
-sparse layers of one wiring, and connections may move between all of them.
+Tokens and places are linear maps of one-hot vectors, so that their matrices become sparse layers like all others.
 """
 
-import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wirebound.nn.sparse_layer import SparseLayer, sparse_layers
-from wirebound.nn.sparsify import sparsify
+from wirebound.nn.sparse_layer import SparseLayer
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
-OUTSIDE = ("embed", "place", "head")  # what an option leaves out of the budget
-INTO_STREAM = ("attention.out", "mlp.down")  # what a block adds to the residual stream
 
 
 class Attention(nn.Module):
@@ -125,59 +119,3 @@ def columns_of(layer: nn.Module) -> Tensor:
     shape, theta = layer.wiring.layers[layer.layer_id], layer.wiring.theta
     answers: Tensor = layer(torch.eye(shape.n_in, dtype=theta.dtype, device=theta.device))
     return answers
-
-
-def sparse_gpt(
-    budget: int | None = None, connectivity: float | None = None, *, vocab: int = 256, context: int = 256, width: int = 256,
-    depth: int = 4, heads: int = 4, activation: str = "gelu", mlp_factor: float = 4, cover_all: bool = True,
-    allocation: str = "erdos-renyi", seed: int = 0,
-) -> GPT:  # fmt: skip
-    """A GPT of exactly ``budget`` connections under one wiring; no dense weight is ever made.
-
-    Without ``cover_all``, tokens, places and head stay dense and the budget is that of the blocks.
-    """
-    with torch.device("meta"):
-        model = GPT(vocab, context=context, width=width, depth=depth, heads=heads, activation=activation, mlp_factor=mlp_factor)
-    exclude = () if cover_all else OUTSIDE
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        sparse = sparsify(
-            model, connectivity, budget, scope="global", allocation=allocation, exclude=exclude, init="sparse-fan-in", seed=seed
-        )
-    assert isinstance(sparse, GPT)
-    scale_first_weights_(sparse)
-    return sparse
-
-
-def plain_gpt(seed: int = 0, **shape: Any) -> GPT:
-    """The same network with all its weights; they start as N(0, 1)/√(inputs), as the sparse ones do for their own inputs."""
-    with torch.device("meta"):
-        model = GPT(**shape)
-    model.to_empty(device="cpu")
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.dim() > 1:
-                fan_in = 1 if name.split(".")[0] in ("embed", "place") else parameter.shape[1]
-                parameter.normal_(0.0, fan_in**-0.5, generator=generator)
-            else:
-                parameter.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
-    scale_first_weights_(model)
-    return model
-
-
-@torch.no_grad()
-def scale_first_weights_(model: GPT) -> None:
-    """Blocks add to the stream with 1/√(2 depth), so that its variance does not grow with depth; first guesses are even."""
-    factors = dict.fromkeys(INTO_STREAM, 1 / math.sqrt(2 * model.depth)) | {"head": 0.1}
-    layers = dict(sparse_layers(model))
-    for name, module in model.named_modules():
-        factor = next((value for end, value in factors.items() if name.endswith(end)), None)
-        if factor is None:
-            continue
-        layer = layers.get(name)
-        if layer is None:
-            module.weight.mul_(factor)  # type: ignore[operator]
-        else:
-            start, end = layer.wiring.bounds[layer.layer_id : layer.layer_id + 2]
-            layer.wiring.theta[start:end].mul_(factor)

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 
 import wirebound as wb
 from wirebound.nn.sparse_layer import sparse_layers
-from wirebound_lab.gpt import sparse_gpt
+from wirebound_lab.gpt import dead_neurons, fans, plain_gpt, sparse_gpt
 
 SMALL = {"vocab": 20, "context": 12, "width": 16, "depth": 2, "heads": 2}
 
@@ -49,3 +49,28 @@ def test_it_learns_with_exactly_k_connections() -> None:
         assert rewiring.info.active == 900
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_no_neuron_starts_without_connections_and_dead_ones_are_counted() -> None:
+    model = sparse_gpt(1800, seed=3, **SMALL)
+    wb.wirings(model)[0].check()
+    for name, layer in sparse_layers(model):
+        if name not in ("embed", "place"):
+            to, of = fans(layer)
+            shape = layer.wiring.layers[layer.layer_id]
+            assert to.sum() == of.sum() == layer.active
+            assert int((to == 0).sum()) == max(0, shape.n_out - layer.active)
+    tokens = torch.randint(20, (4, 12))
+    assert dead_neurons(model, tokens)["unconnected_neurons"] == 0
+    with torch.no_grad():
+        model.blocks[1].mlp.up.bias[:5] = -100.0
+    counts = dead_neurons(model, tokens)
+    assert counts["hidden_neurons"] == 128
+    assert counts["silent_neurons"] >= 5
+
+
+def test_the_plain_one_has_the_same_names() -> None:
+    plain, sparse = plain_gpt(**SMALL), sparse_gpt(900, **SMALL)
+    names = {name for name, _ in wb.to_dense(sparse).named_parameters()}
+    assert names == {name for name, _ in plain.named_parameters()}
+    assert abs(plain(torch.randint(20, (3, 12))).mean()) < 1

@@ -1,0 +1,162 @@
+"""A GPT with 400 million possible connections and exactly one million, in less than 1 GB, beside what else a million is good for:
+
+    python benchmarks/sparse_gpt.py --out results/gpt [--jobs 2] [--only deep-r-2048 …]
+
+Every run is a run of the program (`wirebound train --task gpt`) in a process of its own, watched from outside, resumed where
+it was if this is started again. All contenders see the same text in the same order, as many tokens in all, one thread each.
+`--profile` says where the time of a step goes instead. What is done is written to the folder whenever this ends.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wirebound_lab.bench.loss_curves import draw
+from wirebound_lab.bench.step_profile import profile_step
+from wirebound_lab.bench.watched import run_watched
+from wirebound_lab.run.config import make_config, tasks
+from wirebound_lab.tables import markdown_table
+
+LENGTH = {"context": 128, "batch_size": 8, "steps": 40, "epochs": 10, "windows": 64, "warmup": 0.1, "threads": 1}
+OURS = {"method": "deep-r", "births": "gradient", "rewire_every": 4}
+LARGE = {"width": 2048, "depth": 8, "heads": 16, "budget": 1_000_000, "accumulate": 8, "lr": 0.01}
+MIDDLE = {"width": 512, "depth": 4, "heads": 8, "budget": 100_000, "accumulate": 2}
+RUNS: dict[str, dict[str, Any]] = {
+    "deep-r-2048": {**LARGE, **OURS},
+    "fixed-2048": {**LARGE, "method": "fixed"},
+    "dense-136": {"width": 136, "depth": 4, "heads": 4, "accumulate": 2, "method": "dense", "lr": 0.003},
+    "deep-r-512": {**MIDDLE, **OURS, "lr": 0.02},
+    "uniform-512": {**MIDDLE, "method": "deep-r", "lr": 0.02},
+    "fixed-512": {**MIDDLE, "method": "fixed", "lr": 0.02},
+    "top-k-512": {**MIDDLE, "method": "top-k", "lr": 0.003},
+}
+TITLES = {
+    "deep-r-2048": "DEEP R, 1 M of 404 M", "fixed-2048": "fixed, 1 M of 404 M", "dense-136": "dense, 1 M parameters",
+    "deep-r-512": "DEEP R, births by gradient", "uniform-512": "DEEP R, uniform births", "fixed-512": "fixed",
+    "top-k-512": "top-k, dense moments",
+}  # fmt: skip
+QUICK = {"context": 16, "batch_size": 4, "steps": 2, "epochs": 2, "windows": 4, "depth": 1, "heads": 2, "accumulate": 2}
+
+
+def settings_of(name: str, quick: bool) -> dict[str, Any]:
+    found = {"task": "gpt", **LENGTH, **RUNS[name]}
+    if quick:
+        found |= {**QUICK, "width": found["width"] // 16 * 2, **({"budget": 3000} if "budget" in found else {})}
+    return found
+
+
+def command(name: str, folder: Path, quick: bool) -> list[str]:
+    options = [f"--{key.replace('_', '-')}={value}" for key, value in settings_of(name, quick).items()]
+    return [sys.executable, "-m", "wirebound", "train", "--resume", "--quiet", "--out", str(folder), *options]
+
+
+def profile(name: str, quick: bool) -> dict[str, float]:
+    """Seconds of CPU of one step, by what they are spent on."""
+    config = make_config(settings_of(name, quick))
+    torch.set_num_threads(config.threads or 1)
+    task = tasks()["gpt"](config)
+    engine = task.engine(config)
+    batches = iter(task.batches(1, 0))
+
+    def step() -> None:
+        engine._step(next(batches), 1e-4)  # type: ignore[attr-defined]
+
+    return profile_step(step, before=0 if quick else 1)
+
+
+def finished(runs: Path, name: str) -> dict[str, Any] | None:
+    """What is told of a run that has ended, or of one that is under way."""
+    folder = runs / name if (runs / name).exists() else runs / f"{name}.partial"
+    if not (folder / "metrics.jsonl").exists():
+        return None
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    epochs = [line for line in lines if line["kind"] == "epoch"]
+    if not epochs:
+        return None
+    keys = ("step", "test_loss", "test_accuracy", "cpu_seconds", "dead_neurons", "unconnected_neurons", "silent_neurons", "active")
+    told: dict[str, Any] = {"name": name, "curve": [{key: line[key] for key in keys} for line in epochs]}
+    windows = [line for line in lines if line["kind"] == "window"]
+    told["min_active"], told["max_active"] = (f(f(w["active_min"], w["active_max"]) for w in windows) for f in (min, max))
+    told["rewired"] = sum(line["rewired"] for line in epochs)
+    memory = runs / f"{name}.memory.json"
+    if memory.exists():
+        told |= json.loads(memory.read_text(encoding="utf-8"))
+    if (folder / "summary.json").exists():
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        wanted = ("parameters", "possible", "budget", "max_active", "min_active", "steps", "tokens", "tokens_per_second", "training_seconds")
+        told |= {key: summary[key] for key in (*wanted, "bits_per_byte", "hidden_neurons", "text", "text_sha256", "versions")}
+        told["state_bytes"] = sum(entry["bytes"] for entry in summary["ledger"])
+    return told
+
+
+def row(told: Mapping[str, Any]) -> list[str]:
+    last = told["curve"][-1]
+    state = f"{told['state_bytes'] / 1e6:,.0f} MB" if "state_bytes" in told else ""
+    seconds = last["cpu_seconds"] / last["step"]
+    tokens = f"{LENGTH['context'] * LENGTH['batch_size'] / seconds:,.0f}"
+    peak = f"{told['peak_bytes'] / 1e6:,.0f} MB" if "peak_bytes" in told else ""
+    active = f"{told['min_active']:,}" + ("" if told["min_active"] == told["max_active"] else f" to {told['max_active']:,}")
+    dead = f"{last['dead_neurons']:,} ({last['unconnected_neurons']:,} / {last['silent_neurons']:,})"
+    loss = f"{last['test_loss']:.3f}"
+    return [TITLES[told["name"]], active, str(last["step"]), loss, f"{last['test_loss'] / 0.6931472:.3f}", f"{seconds:.2f} s", tokens, state, peak, dead]
+
+
+def write(out: Path, runs: Path) -> None:
+    found = [told for name in RUNS if (told := finished(runs, name)) is not None]
+    if not found:
+        return
+    head = ["network", "connections, at every step", "steps", "nats a byte", "bits a byte", "CPU a step", "tokens per CPU second"]
+    head += ["model and optimiser", "peak memory of the process", "dead neurons (unconnected / silent)"]
+    table = markdown_table(head, map(row, found), range(1, len(head)))
+    groups = {"large": [n for n in RUNS if n.endswith(("2048", "136"))], "small": [n for n in RUNS if n.endswith("512")]}
+    for group, names in groups.items():
+        curves = {TITLES[told["name"]]: told["curve"] for told in found if told["name"] in names}
+        if curves:
+            over = {"steps": "step", "CPU seconds": "cpu_seconds"}
+            panels = {label: {n: [(p[key], p["test_loss"]) for p in c] for n, c in curves.items()} for label, key in over.items()}
+            (out / f"{group}.svg").write_text(draw("Loss on held-out files, nats a byte", panels), encoding="utf-8")
+    profiled = out / "profile.json"
+    where = ""
+    if profiled.exists():
+        parts: dict[str, dict[str, float]] = json.loads(profiled.read_text(encoding="utf-8"))
+        rows = [[TITLES[n], *(f"{s:.2f} s ({100 * s / sum(p.values()):.0f} %)" for s in p.values()), f"{sum(p.values()):.2f} s"] for n, p in parts.items()]
+        where = markdown_table(["CPU seconds of one step", *next(iter(parts.values())), "in all"], rows, range(1, 20)) + "\n"
+    (out / "runs.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (out / "table.md").write_text(table + "\n" + ("\n" + where if where else ""), encoding="utf-8")
+    print(table)
+    print(where)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder for table, curves and figures")
+    parser.add_argument("--runs", type=Path, help="folder of the run folders (default: OUT/runs)")
+    parser.add_argument("--only", nargs="*", choices=tuple(RUNS), default=list(RUNS), help="these runs only")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default: 1)")
+    parser.add_argument("--profile", action="store_true", help="where the time of a step goes, instead of training")
+    parser.add_argument("--quick", action="store_true", help="tiny networks and a few steps, to try this script")
+    options = parser.parse_args(arguments)
+    runs = options.runs or options.out / "runs"
+    options.out.mkdir(parents=True, exist_ok=True)
+    failed: list[str] = []
+    if options.profile:
+        file = options.out / "profile.json"
+        known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        known |= {name: profile(name, options.quick) for name in options.only}
+        file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    else:
+        jobs = {name: (command(name, runs / name, options.quick), runs / f"{name}.memory.json") for name in options.only}
+        failed = run_watched(jobs, options.jobs, {"OMP_NUM_THREADS": "1"})
+    write(options.out, runs)
+    for name in failed:
+        print(f"{name} failed", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
