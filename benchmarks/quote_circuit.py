@@ -77,17 +77,21 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         for seed in options.seeds:
             results.append(study(marks, seed, options.out))
             print(f"{marks}, seed {seed}: {len(results[-1]['connections'])} of {BUDGET} connections", flush=True)
-    told = [summed(marks, [result for result in results if result["marks"] == marks]) for marks in options.marks]
-    text = "\n\n".join([
+            write_study(options.out, "table", results, described(results))
+    return results
+
+
+def described(results: Sequence[dict[str, Any]]) -> str:
+    by_marks = {result["marks"]: [other for other in results if other["marks"] == result["marks"]] for result in results}
+    parts = [
         "# The circuit that closes the quote",
         "`python benchmarks/quote_circuit.py --out results/gpt/circuit`",
         "Shares of right answers on 2,000 held-out texts, with other words and other places than in training. The core does the "
         "task alone and none of it can be spared; the circuit is the core and what else in the network can answer without it.",
-        *told,
+        *(summed(marks, found) for marks, found in by_marks.items()),
         markdown_table(HEAD, map(line, results), range(1, len(HEAD))),
-    ])  # fmt: skip
-    write_study(options.out, "table", results, text + "\n")
-    return results
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":
