@@ -33,7 +33,7 @@ class Matrix:
 
 
 def read_matrices(file: Path) -> list[Matrix]:
-    """Every matrix of a model that ``wb.save`` wrote: those of its wirings in their order, then dense ones by name."""
+    """Every matrix of a model that ``wb.save`` wrote: those of its wirings in their order, then dense ones."""
     try:
         with safe_open(file, framework="np") as stored:
             names = set(stored.keys())
@@ -43,11 +43,12 @@ def read_matrices(file: Path) -> list[Matrix]:
                 found += _of_wiring(wiring, stored, names, first)
                 first += int(wiring["budget"])
             known = {matrix.name for matrix in found}
-            for name in sorted(name for name in names if name.endswith(".weight") and "/" not in name):
-                if name.removesuffix(".weight") not in known:
-                    weight = stored.get_tensor(name)
-                    if weight.ndim == 2:
-                        found.append(_of_dense(name.removesuffix(".weight"), weight))
+            for key in model["state"]:  # in the order of the model
+                name = key.removesuffix(".weight")
+                if name != key and name not in known and len(stored.get_slice(key).get_shape()) == 2:
+                    found.append(_of_dense(name, stored.get_tensor(key)))
+            if all(matrix.name.isdigit() for matrix in found):  # a stack of which some layers are dense
+                found.sort(key=lambda matrix: int(matrix.name))
     except (OSError, SafetensorError, LookupError, TypeError, ValueError) as error:
         raise ReportError(f"model (={file}) must be a file that wb.save wrote: {str(error)[:200]}") from error
     if not found:
