@@ -2,7 +2,8 @@
 "use strict";
 const drawing = (() => {
   const svg = document.getElementById("drawing"), SVG = svg.namespaceURI;
-  const PILL = 150, TALL = 36, STEP = 44, BOX = 20, EDGE = 14, NARROW = 52, BROAD = 150;
+  const TALL = 36, STEP = 44, BOX = 20, EDGE = 14, BROAD = 150;
+  let PILL = 150;  // width of a node; less where a whole circuit is drawn
 
   function make(name, attributes, parent, text) {
     const node = document.createElementNS(SVG, name);
@@ -60,15 +61,17 @@ const drawing = (() => {
 
   function show({ columns, links, fixed, numbers, whole }) {
     svg.replaceChildren();
+    PILL = whole ? 114 : 150;
     for (const column of columns) for (const item of column) item.box = network.headOf(item.node);
     let height = centre(columns);
     if (!fixed) { untangle(columns, links); height = centre(columns); }
     const room = (svg.parentNode.clientWidth - 2 * EDGE - columns.length * PILL) / Math.max(1, columns.length - 1);
-    const GAP = Math.min(BROAD, Math.max(numbers ? NARROW + 20 : NARROW, Math.floor(room)));
+    const GAP = Math.min(BROAD, Math.max(whole ? 44 : 52, Math.floor(room)));
     const width = columns.length * PILL + (columns.length - 1) * GAP + 2 * EDGE;
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    svg.setAttribute("width", width);
-    svg.setAttribute("height", height);
+    const fit = Math.max(0.8, Math.min(1, (svg.parentNode.clientWidth - 2) / width));  // a little smaller rather than scrolled
+    svg.setAttribute("width", Math.floor(width * fit));
+    svg.setAttribute("height", Math.floor(height * fit));
     columns.forEach((column, i) => { for (const item of column) item.x = EDGE + i * (PILL + GAP); });
     boxes(columns);
     const lines = make("g", { class: "lines" }, svg), top = Math.max(...links.map(({ edge }) => edge === null ? 0 : Math.abs(network.weight[edge])), 1e-9);
@@ -95,7 +98,7 @@ const drawing = (() => {
   }
 
   function line({ from, to, edge }, parent, top, { numbers, whole }) {
-    const x1 = from.x + PILL, y1 = from.y + TALL / 2, x2 = to.x, y2 = to.y + TALL / 2, bend = Math.max(30, (x2 - x1) / 2);
+    const x1 = from.x + PILL, y1 = from.y + TALL / 2, x2 = to.x, y2 = to.y + TALL / 2, bend = (x2 - x1) / 2;
     const d = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
     if (edge === null) {
       make("path", { d, class: "same", "data-from": from.node, "data-to": to.node }, parent);
@@ -114,7 +117,7 @@ const drawing = (() => {
     const link = make("a", { href: `#node-${item.node}`, class: `pill ${kind}${item.centre ? " centre" : ""}`, "data-node": item.node }, svg);
     make("rect", { x: item.x, y: item.y, width: PILL, height: TALL, rx: 8 }, link);
     make("rect", { x: item.x, y: item.y + 7, width: 4, height: TALL - 14, class: "stripe" }, link);
-    make("text", { x: item.x + 12, y: item.y + (below ? 16 : 22), class: "main" }, link, main.length > 16 ? main.slice(0, 15) + "\u2026" : main);
+    make("text", { x: item.x + 12, y: item.y + (below ? 16 : 22), class: "main" }, link, main.length > PILL / 9 ? main.slice(0, PILL / 9 - 1) + "\u2026" : main);
     if (below) make("text", { x: item.x + 12, y: item.y + 29, class: "below" }, link, below);
     make("title", {}, link, long);
     const mine = links.filter(({ from, to, edge }) => edge !== null && (from === item || to === item));

@@ -79,13 +79,12 @@ const network = (() => {
     const head = headOf(node);
     const where = /^(block \d+|hidden \d+) (.*)$/.exec(group.title);
     const short = group.names && group.kind === "input" ? /^(\S+) \((.*)\)$/.exec(name) : null;
-    const quoted = ["token", "next"].includes(group.kind) && group.names ? `\u2018${name}\u2019` : name;
-    const long = group.title.replace("{}", quoted) + (head === null ? "" : ` (head ${(number / group.head) | 0})`);
-    let main = (where ? where[2] : group.title).replace("{}", short ? short[1] : quoted), below = where ? where[1] : "";
+    const long = group.title.replace("{}", () => name) + (head === null ? "" : ` (head ${(number / group.head) | 0})`);
+    let main = (where ? where[2] : group.title).replace("{}", () => short ? short[1] : name), below = where ? where[1] : "";
     if (head !== null) below += ` head ${(number / group.head) | 0}`;
     if (group.kind === "channel") [main, below] = [`channel ${name}`, "residual stream"];
     if (group.kind === "token") below = "read";
-    if (group.kind === "next") [main, below] = [`next ${quoted}`, "predicted"];
+    if (group.kind === "next") [main, below] = [`next ${name}`, "predicted"];
     if (short) below = short[2];
     if (group.members) [main, below] = [name, "query, key, value"];
     return { long, main, below, kind: group.kind };

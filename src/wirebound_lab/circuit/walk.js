@@ -133,7 +133,7 @@
     for (const box of document.querySelectorAll(".lists")) box.hidden = circuit;
     if (circuit) {
       by("where").textContent = `The circuit: ${many(network.circuit.length, "connection")}`;
-      by("what").textContent = "All connections of the circuit, in the order in which they act. Click a node to see all that it is connected with.";
+      by("what").textContent = "All connections of the circuit, in the order in which they act. A channel that no line leads to holds what biases write. Click a node to see all that it is connected with.";
       by("hidden-count").textContent = "";
       drawing.show(overview());
     } else {
@@ -183,7 +183,7 @@
     const wanted = text.toLowerCase().split(/\s+/).filter(Boolean), phrase = ` ${wanted.join(" ")} `, ranked = [[], [], []];
     for (let n = 0; n < names.length; n++) {
       if (!wanted.every((word) => names[n].includes(word))) continue;
-      const whole = ` ${names[n].replace(/[\u2018\u2019()]/g, " ").trim().replace(/\s+/g, " ")} `;
+      const whole = ` ${names[n].replace(/[()]/g, " ").trim().replace(/\s+/g, " ")} `;
       ranked[whole.includes(phrase) ? 0 : wanted.every((word) => whole.includes(` ${word} `)) ? 1 : 2].push(n);
     }
     ranked[0].sort((a, b) => names[a].length - names[b].length);
