@@ -35,6 +35,7 @@ LIBRARY = {
 PROGRAM = {
     "tables": set(),
     "report": {"tables"},
+    "circuit": {"report", "run", "tasks"},
     "data": set(),
     "gpt": set(),
     "theory": set(),
@@ -44,7 +45,7 @@ PROGRAM = {
     "device": {"run", "tasks"},
     "sweep": {"run", "tables"},
     "paper": {"data", "report", "run", "tables", "tasks", "theory"},
-    "cli": {"bench", "data", "device", "paper", "report", "run", "sweep", "tables", "tasks"},
+    "cli": {"bench", "circuit", "data", "device", "paper", "report", "run", "sweep", "tables", "tasks"},
 }
 WITHOUT_TORCH = ("report", "tables")
 
@@ -117,7 +118,7 @@ def test_the_report_needs_neither_torch_nor_the_library():
     assert all(not {"torch", "wirebound"} & edges[mine] for mine in WITHOUT_TORCH)
 
 
-@pytest.mark.parametrize("command", [["--help"], ["--version"], ["report", "--help"]])
+@pytest.mark.parametrize("command", [["--help"], ["--version"], ["report", "--help"], ["circuit", "--help"]])
 def test_commands_that_need_no_torch_do_not_import_it(command):
     code = (
         "import sys; from wirebound_lab.cli import main\n"

@@ -21,6 +21,7 @@ COMMANDS = {
     "reproduce": "rerun figures of the paper",
     "demo": "train MNIST at 1 %% connectivity and write a report",
     "report": "make one HTML page of run folders and reproduced figures",
+    "circuit": "make one HTML page to walk through the connections of a network",
     "export": "write a trained network for SciPy, ONNX, NIR, PyNN or C",
     "device": "write a C library that trains a network on a microcontroller, or train on an emulated one",
     "bench": "measure speed and memory on this machine",
@@ -51,6 +52,7 @@ _NEXT = {
 _READERS = {
     "info": "name the folder of a run that `wirebound train --out DIR` has finished, or a file that wb.save wrote",
     "refine": "name the folder of a run that `wirebound train --out DIR` has finished",
+    "circuit": "name the folder of a run that `wirebound train --out DIR` has finished",
 }
 
 

@@ -27,10 +27,19 @@ Column = tuple[str, Callable[[Run], Child], Callable[[Run], float | None] | None
 
 def write_report(folders: Sequence[Path], out: Path, experiments: Sequence[Experiment] = ()) -> Path:
     """Write one self-contained HTML page about these experiments and run folders to `out`, atomically."""
-    out = Path(out)
+    check_place(out)
+    return write_page(render([read_run(folder) for folder in dict.fromkeys(map(Path, folders))], experiments), out)
+
+
+def check_place(out: Path) -> None:
     if os.path.isdir(out):  # unlike Path.is_dir, no error for a name that is too long
         raise ReportError(f"out (={out}) must be a file to write, not a folder")
-    text = render([read_run(folder) for folder in dict.fromkeys(map(Path, folders))], experiments)
+
+
+def write_page(text: str, out: Path) -> Path:
+    """Write a page to `out`, atomically."""
+    out = Path(out)
+    check_place(out)
     # In the same folder, so that the last step is a rename and a reader never meets half a page.
     unfinished = out.with_name(f".{out.name[:40]}.{os.getpid()}.unfinished")
     try:

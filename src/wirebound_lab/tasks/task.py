@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,15 @@ WINDOWS = 400  # points of the loss curve of a run
 Figures = dict[str, Any]  # what has been measured up to now, by name: the summary will say it
 Record = Callable[..., None]  # a line of metrics.jsonl: (kind, **values)
 SEED = Setting("seed", "int", 0, "decides connections, weights, noise and the order of the data", least=0, below=2**32)
+
+
+class Questions(NamedTuple):
+    """Examples with a known answer, by which the circuit of a network can be found."""
+
+    what: str  # one line for readers
+    inputs: Tensor
+    answers: Tensor  # of each example the number of the right choice
+    scores: Callable[[Tensor], Tensor]  # from outputs of the network to [examples, choices]
 
 
 class Task(ABC):
@@ -105,6 +114,10 @@ class Task(ABC):
     @abstractmethod
     def facts(self, connectivity: float) -> dict[str, Any]:
         """What the summary says about the data."""
+
+    def questions(self, part: str, count: int) -> Questions:
+        """Questions of ``"train"`` or ``"held-out"`` examples, where the task has such."""
+        raise ConfigError(f"task (={self.name!r}) has no questions with a known answer: use task quotes")
 
     def conclude(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """What else the summary says that follows from what it says."""
