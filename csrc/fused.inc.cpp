@@ -8,6 +8,7 @@
 #include "fused_input.inc.cpp"
 #include "fused_layer.inc.cpp"
 #include "fused_loss.inc.cpp"
+#include "fused_rows.inc.cpp"
 #include "rewire.inc.cpp"
 #include "update.inc.cpp"
 
@@ -54,18 +55,19 @@ struct FusedWiring {
 
 class FusedStack {
 public:
-    explicit FusedStack(const wb_fused_run& run) : run_(run) {
+    explicit FusedStack(const wb_fused_run& run) : run_(run), rows_(run.row_starts, run.row_columns, run.row_values) {
         int64_t batch = 0;
         for (int64_t s = 0; s < run.steps; ++s) batch = std::max(batch, run.batch[s]);
         const int64_t width = std::min<int64_t>((batch + 7) / 8 * 8, 32);
-        for (int64_t i = 0; i < run.n_wirings; ++i) add_wiring(run.wirings[i]);
+        for (int64_t i = 0; i < run.n_wirings; ++i)
+            add_wiring(run.wirings[i], rows_.given() && run.layers[0].wiring == i ? run.layers[0].layer_id : -1);
         for (int64_t i = 0; i < run.n_layers; ++i) {
             const wb_fused_layer& spec = run.layers[i];
             layers_.push_back(FusedLayer{&spec, Floats(spec.n_out * width), Floats(spec.n_out * width),
                                          Floats(spec.wiring < 0 ? spec.n_in * spec.n_out : 0), Floats(spec.n_out), {},
                                          Dropout(spec, batch), Floats(i > 0 && spec.dropout > 0.0 ? spec.n_in * width : 0)});
         }
-        input_values_.emplace_back((run.layers[0].n_in + 7) / 8 * 8 * width);
+        input_values_.emplace_back(rows_.given() ? 0 : (run.layers[0].n_in + 7) / 8 * 8 * width);
         input_.panel = input_values_[0].get();
         input_.n_in = run.layers[0].n_in;
     }
@@ -87,19 +89,22 @@ public:
                 *status = WB_THETA_NOT_FINITE;
                 return s + 1;
             }
+            if (run_.active) run_.active[s] = active();
             samples += batch;
         }
         return run_.steps;
     }
 
 private:
-    void add_wiring(const wb_fused_wiring& spec) {
+    // `on_rows`: the layer that takes sparse rows, or -1; its connections are found by their columns.
+    void add_wiring(const wb_fused_wiring& spec, int64_t on_rows) {
         FusedWiring wiring{&spec, Floats(spec.budget), {}, {}, {}, {}, {}, {}, {}};
         bool any_thin = false;
         int64_t column = 0;
         for (int64_t i = 0; i < spec.layers; ++i) {
             const int64_t end = column + spec.n_in[i];
-            const bool thin = is_thin(spec.colptr[end] - spec.colptr[column], spec.n_in[i], spec.n_out[i]) && end < INT32_MAX;
+            const bool thin = i != on_rows && end < INT32_MAX &&
+                              is_thin(spec.colptr[end] - spec.colptr[column], spec.n_in[i], spec.n_out[i]);
             wiring.is_thin.push_back(thin);
             wiring.first_column.push_back(column);
             any_thin |= thin;
@@ -136,7 +141,8 @@ private:
 
     void prefetch(const int64_t* samples, int64_t count) const {
         const int64_t size = run_.x_is_bytes ? 1 : 4;
-        prefetch_samples(static_cast<const char*>(run_.x), run_.x_stride * size, input_.n_in * size, samples, count);
+        if (rows_.given()) rows_.prefetch(samples, count);
+        else prefetch_samples(static_cast<const char*>(run_.x), run_.x_stride * size, input_.n_in * size, samples, count);
         if (run_.loss_kind == WB_CROSS_ENTROPY)
             for (int64_t b = 0; b < count; ++b) __builtin_prefetch(run_.labels + samples[b]);
     }
@@ -175,11 +181,19 @@ private:
     // Forward and backward of one panel, which begins with sample `first` of the batch; returns the sum of its losses.
     template <int V>
     double panel(int64_t first, const int64_t* samples, int64_t count, int64_t batch) {
-        gather<V>(samples, count);
-        if (layers_[0].dropout.is_on()) layers_[0].dropout.apply<V>(first, input_.panel, input_.panel);
+        if (!rows_.given()) {
+            gather<V>(samples, count);
+            if (layers_[0].dropout.is_on()) layers_[0].dropout.apply<V>(first, input_.panel, input_.panel);
+        }
         const float* x = input_.panel;
         for (FusedLayer& layer : layers_) {
             const PanelLayer view = view_of(layer);
+            if (&layer == &layers_[0] && rows_.given()) {
+                rows_.meet(view, run_.scale, samples, count);
+                rows_.forward<V>(view);
+                x = view.output;
+                continue;
+            }
             if (&layer != &layers_[0]) {
                 layer.ranges.assign(1, Range{0, view.part.connections});
                 if (layer.dropout.is_on()) {
@@ -205,7 +219,8 @@ private:
             layer.dropout.apply<V>(first, delta, delta);
             activate_backward(before.spec->activation, before.output.get(), delta, before.spec->n_out * V * 8);
         }
-        backward_layer<V>(view_of(layers_[0]), layers_[0].ranges, WB_IDENTITY, input_.panel, nullptr);
+        if (rows_.given()) rows_.backward<V>(view_of(layers_[0]));
+        else backward_layer<V>(view_of(layers_[0]), layers_[0].ranges, WB_IDENTITY, input_.panel, nullptr);
         return loss;
     }
 
@@ -295,11 +310,23 @@ private:
         return not_finite;
     }
 
+    // Connections that are active: with theta >= 0, where it is bound to its sign.
+    int64_t active() const {
+        int64_t count = 0;
+        for (const FusedWiring& wiring : wirings_) {
+            const float* theta = wiring.spec->theta;
+            const bool bound = wiring.spec->bound;
+            for (int64_t k = 0; k < wiring.spec->budget; ++k) count += !bound || theta[k] >= 0.0f;
+        }
+        return count;
+    }
+
     const wb_fused_run& run_;
     std::vector<FusedWiring> wirings_;
     std::vector<FusedLayer> layers_;
     std::vector<Floats> input_values_;
     InputPanel input_;
+    SparseRows rows_;
     std::vector<int64_t> counts_;
 };
 

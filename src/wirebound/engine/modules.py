@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wirebound.engine.rows import SparseRows
 from wirebound.engine.window import Skip, StepWindow, join
 from wirebound.methods import Method
 from wirebound.nn.sparse_layer import SparseLayer, wirings
@@ -98,6 +99,7 @@ def broken_gradient(model: nn.Module) -> str:
 
 
 def _finite(tensor: Tensor) -> bool:
+    tensor = tensor.values() if tensor.layout is torch.sparse_csr else tensor
     return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
 
 
@@ -132,11 +134,12 @@ def skip_step(engine: Engine, model: nn.Module, method: Method, where: str) -> S
 class ModuleEngine:
     """The training loop that a user would write, step by step, for ``epoch`` on inputs ``x`` and what belongs to them.
 
+    Of sparse rows each batch is a torch CSR tensor.
     The ``loss`` of outputs and ``y`` is by default cross-entropy, or the mean square for ``y`` of real numbers.
     """
 
     def __init__(
-        self, model: nn.Module, method: Method, x: Tensor | None = None, y: Tensor | None = None,
+        self, model: nn.Module, method: Method, x: Tensor | SparseRows | None = None, y: Tensor | None = None,
         loss: Callable[..., Tensor] | None = None,
     ) -> None:  # fmt: skip
         self.model, self.method, self.x, self.y = model, method, x, y

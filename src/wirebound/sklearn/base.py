@@ -6,9 +6,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.base import BaseEstimator
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -20,6 +18,7 @@ from wirebound.nn.sparse_layer import wirings
 from wirebound.nn.sparsify import sparsify
 from wirebound.optim.named import make_optimizer
 from wirebound.sklearn.checks import Examples, held_out, read_parameters, validate
+from wirebound.sklearn.inputs import as_inputs, as_tensor, fit_scaler, how_to_check, make_scaler, scaled
 from wirebound.sklearn.training import EarlyStopping, Loss, choose_engine, epoch_losses
 
 STEPS, EPOCHS = 1500, (5, 200)  # of a fit whose number of epochs is not given: about so many steps, between these
@@ -122,7 +121,7 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
     def _start(self, settings: dict[str, Any], examples: Examples) -> None:
         """A new network and its method."""
         self.__dict__.pop("_network", None)  # a fit that is broken off leaves an estimator that is not fitted
-        self.scaler_ = StandardScaler() if self.standardize else None
+        self.scaler_ = make_scaler(examples.X) if self.standardize else None
         settings["batch_size"] = batch_size = settings["batch_size"] or 32
         epochs = min(max(round(STEPS / -(-len(examples) // batch_size)), EPOCHS[0]), EPOCHS[1])
         settings["epochs"] = settings["epochs"] or epochs
@@ -145,8 +144,8 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
 
     def _learn(self, examples: Examples, epochs: int, constant: bool, held: Examples | None = None) -> None:
         if self.scaler_ is not None:  # the scaling is made of these rows and of those before
-            self.scaler_.partial_fit(examples.X, sample_weight=examples.sample_weight)
-        x, weights = as_tensor(self._scaled(examples.X)), examples.loss_weights()
+            fit_scaler(self.scaler_, examples.X, examples.sample_weight)
+        x, weights = as_inputs(self._scaled(examples.X)), examples.loss_weights()
         loss, y = self._loss_and_targets(examples, new=self.n_iter_ == 0)
         parts = (loss, x, y, None if weights is None else as_tensor(weights))
         engine = choose_engine(self._settings["engine"], self.model_, self._method, *parts)
@@ -178,9 +177,9 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
     def _score_outputs(self, outputs: np.ndarray, examples: Examples) -> float:
         """What ``score`` would say if the network gave these outputs."""
 
-    def _scaled(self, X: np.ndarray) -> np.ndarray:
-        """Inputs as the network sees them."""
-        return X if self.scaler_ is None else self.scaler_.transform(X)
+    def _scaled(self, X: Any) -> Any:
+        """Inputs as the network sees them, dense or sparse as they are."""
+        return scaled(self.scaler_, X)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_network")
@@ -188,7 +187,7 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
     def _outputs(self, X: Any) -> np.ndarray:
         """What the last layer gives, in double precision."""
         check_is_fitted(self)
-        return self._network.forward(self._scaled(validate(self, X, reset=False, dtype=np.float64)), np.float64)
+        return self._network.forward(self._scaled(validate(self, X, reset=False, **how_to_check(X))), np.float64)
 
     @property
     def feature_importances_(self) -> np.ndarray:
@@ -198,6 +197,11 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
         for layer in reversed(self._network.weighted):
             strength = abs(layer.matrix().astype(np.float64)).T @ strength
         return strength / (strength.sum() or 1.0)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def to_network(self) -> Network:
         """The network with the scaling of inputs and targets folded into its weights, for ``wirebound.export``.
@@ -209,16 +213,9 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
         if scaler is None:
             return network
         first = network.weighted[0]
-        weights = first.weights / scaler.scale_[first.columns]
-        shift = np.bincount(first.rows, weights * scaler.mean_[first.columns], first.n_out)
-        bias = np.asarray((0 if first.bias is None else first.bias) - shift, dtype=np.float32)
+        weights, bias = first.weights / scaler.scale_[first.columns], first.bias
+        if hasattr(scaler, "mean_"):  # of sparse rows nothing is taken off
+            shift = np.bincount(first.rows, weights * scaler.mean_[first.columns], first.n_out)
+            bias = np.asarray((0 if bias is None else bias) - shift, dtype=np.float32)
         return Network((replace(first, weights=weights.astype(np.float32), bias=bias), *network.layers[1:]))
 
-
-def as_tensor(x: np.ndarray) -> Tensor:
-    """In single precision, which is what networks learn in."""
-    with np.errstate(over="ignore"):
-        single = np.ascontiguousarray(x, dtype=np.float32)
-    if not np.isfinite(single).all():
-        raise ValueError("X and y must be small enough for single precision (3.4e38), once they are scaled")
-    return torch.from_numpy(single)

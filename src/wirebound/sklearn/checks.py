@@ -115,13 +115,13 @@ def validate(estimator: Any, X: Any, **checks: Any) -> Any:
 class Examples:
     """Rows to learn from; weights that are None are all the same."""
 
-    X: np.ndarray
+    X: Any  # dense, or a SciPy matrix in CSR format
     y: np.ndarray  # class numbers [rows], labels 0 and 1 [rows, labels], or targets [rows, targets]
     sample_weight: np.ndarray | None = None  # how often a row counts, everywhere
     factors: np.ndarray | None = None  # weights of classes, in the loss alone: [rows] or [rows, labels]
 
     def __len__(self) -> int:
-        return len(self.X)
+        return len(self.y)
 
     def rows(self, chosen: np.ndarray) -> Examples:
         parts = (None if part is None else part[chosen] for part in (self.sample_weight, self.factors))
@@ -140,7 +140,7 @@ class Examples:
         return both / both.mean()
 
 
-def kept_rows(X: np.ndarray, y: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def kept_rows(X: Any, y: np.ndarray, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray | None]:
     """X, y and checked weights, without the rows whose weight is 0: they are as if they had never been there."""
     if sample_weight is None:
         return X, y, None

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from wirebound.engine.fused import FusedEngine, why_not_fused
 from wirebound.engine.modules import Engine, ModuleEngine
+from wirebound.engine.rows import SparseRows
 from wirebound.methods import Method
 from wirebound.ops import philox
 from wirebound.ops.philox import Stream
@@ -20,8 +21,9 @@ Loss = Callable[..., Tensor]  # of outputs and targets; knows reduction="none"
 
 
 def choose_engine(
-    wanted: str, model: nn.Module, method: Method, loss: Loss, x: Tensor, y: Tensor, weights: Tensor | None
-) -> Engine:
+    wanted: str, model: nn.Module, method: Method, loss: Loss, x: Tensor | SparseRows, y: Tensor,
+    weights: Tensor | None,
+) -> Engine:  # fmt: skip
     """The fused path where it can do this and ``wanted`` is not ``"module"``; ``weights`` are [examples(, outputs)].
 
     Weights have mean 1 over all the data. A batch is divided by its size, not by the weights that happen to be in it:
