@@ -290,7 +290,7 @@ private:
             if (spec.lr_factor) own.lr *= spec.lr_factor[i];
             if (spec.decay_factor) own.weight_decay *= spec.decay_factor[i];
             const Drift rates{spec.shrink ? spec.shrink[drift] : 0.0, spec.noise_std ? spec.noise_std[drift] : 0.0,
-                              spec.second_moment ? spec.second_moment[i] : 0.0};
+                              spec.second_moment ? spec.second_moment[i] : 0.0, spec.lazy && spec.lazy[i]};
             not_finite |= update_range<float>(own, arrays, table, spec.colptr[column], spec.colptr[column + spec.n_in[i]],
                                               rates, wiring.dead);
         }
@@ -301,7 +301,8 @@ private:
             const RewireTask task{spec.budget, spec.layers, spec.n_in, spec.n_out, spec.colptr, spec.packed_rows,
                                   wiring.carried.data(), static_cast<int64_t>(wiring.carried.size()),
                                   wiring.columns.empty() ? nullptr : wiring.columns.data(), spec.seed, spec.index,
-                                  rule.step, spec.shares, most_listed(spec.budget)};
+                                  rule.step, spec.shares, most_listed(spec.budget), spec.open_columns,
+                                  spec.open_counts};
             rewire_wiring(task, wiring.dead.indices.data(), wiring.dead.count, counts.data(),
                           counts.data() + spec.layers, 1, wiring.scratch);
             if (spec.born) wiring.carried.pop_back();

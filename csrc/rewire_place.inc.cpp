@@ -146,12 +146,60 @@ static void list_layers(const RewireTask& task, RewireScratch& scratch) {
     }
 }
 
-// Dormant positions of each layer once the dead have left; `died` is null if they have left the column pointers.
+// The columns of a layer to which newborns may come: all, or those of a list.
+struct OpenColumns {
+    const int64_t *listed, *colptr, *before;  // listed: null for all. before: survivors in the listed ones before each
+    int64_t count, n_out, first;              // first: colptr[0], which changes once newborns are counted
+
+    WB_INLINE int64_t column(int64_t j) const { return listed ? listed[j] : j; }
+    // Dormant positions before the j-th: all positions there, less the survivors.
+    WB_INLINE int64_t dormant_before(int64_t j) const {
+        return j * n_out - (listed ? before[j] : colptr[j] - first);
+    }
+};
+
+static bool has_open_list(const RewireTask& task) { return task.open_counts != nullptr; }
+
+// For each layer of a task with lists of open columns, how many survivors the listed columns before each one have; behind
+// the last, how many they have together.
+static void count_open(const RewireTask& task, RewireScratch& scratch) {
+    scratch.open_before.clear();
+    const int64_t* listed = task.open_columns;
+    for (int64_t i = 0; i < task.layers; ++i) {
+        const int64_t* colptr = task.colptr + scratch.layers[static_cast<size_t>(i)].first_column;
+        int64_t sum = 0;
+        for (int64_t j = 0; j < task.open_counts[i]; ++j, ++listed) {
+            scratch.open_before.push_back(sum);
+            sum += colptr[*listed + 1] - colptr[*listed];
+        }
+        scratch.open_before.push_back(sum);
+    }
+}
+
+// The open columns of layer l, whose own list begins `listed_before` columns into all lists.
+static OpenColumns open_columns(const RewireTask& task, int64_t l, int64_t listed_before, const RewireScratch& scratch) {
+    const RewireLayer& layer = scratch.layers[static_cast<size_t>(l)];
+    const int64_t* colptr = task.colptr + layer.first_column;
+    if (!has_open_list(task) || task.open_counts[l] < 0)
+        return OpenColumns{nullptr, colptr, nullptr, layer.n_in, layer.n_out, colptr[0]};
+    return OpenColumns{task.open_columns + listed_before, colptr, scratch.open_before.data() + listed_before + l,
+                       task.open_counts[l], layer.n_out, colptr[0]};
+}
+
+// Dormant positions of each layer once the dead have left; `died` is null if they have left the column pointers. With
+// lists of open columns: those in there.
 static void count_dormant(const RewireTask& task, const int64_t* died, RewireScratch& scratch) {
     scratch.dormant.clear();
-    for (int64_t i = 0; i < task.layers; ++i) {
+    if (has_open_list(task)) count_open(task, scratch);
+    for (int64_t i = 0, listed = 0; i < task.layers; ++i) {
         const RewireLayer& layer = scratch.layers[static_cast<size_t>(i)];
         const int64_t* colptr = task.colptr + layer.first_column;
+        if (has_open_list(task) && task.open_counts[i] >= 0) {
+            const OpenColumns open = open_columns(task, i, listed, scratch);
+            scratch.dormant.push_back(open.dormant_before(open.count));
+            listed += open.count;
+            continue;
+        }
         const int64_t survivors = colptr[layer.n_in] - colptr[0] - (died ? died[i] : 0);
         scratch.dormant.push_back(layer.n_in * layer.n_out - survivors);
     }

@@ -15,7 +15,10 @@ namespace wb::WB_ISA {
 // A large wiring lists its dead and newborns only up to a share of its connections: about two bytes for each.
 static int64_t most_listed(int64_t budget) { return budget <= kMergeBudget ? budget : budget / 64; }
 
-static bool worth_streaming(const RewireTask& task, int64_t n_dead) { return n_dead > task.most_listed; }
+// Newborns that may come to some columns only are always placed this way.
+static bool worth_streaming(const RewireTask& task, int64_t n_dead) {
+    return n_dead > task.most_listed || (n_dead > 0 && has_open_list(task));
+}
 
 template <class T>
 static void mark_negative(const RewireTask& task, const T* theta, RewireScratch& scratch) {
@@ -71,23 +74,24 @@ static void place_among_survivors(const RewireTask& task, const int64_t* born, R
         add_between(task.colptr, final + 1, last + 1, t);
         final = std::max(final, last);
     };
-    for (int64_t l = 0; l < task.layers; ++l) {
+    for (int64_t l = 0, listed = 0; l < task.layers; ++l) {
+        const OpenColumns open = open_columns(task, l, listed, scratch);
+        if (open.listed) listed += open.count;
         if (born[l] == 0) continue;
         const RewireLayer& layer = scratch.layers[static_cast<size_t>(l)];
         const int64_t* colptr = task.colptr + layer.first_column;
         const int64_t first = colptr[0];
-        // Dormant positions before a column: all positions there, less the survivors. The last column that has no more
-        // than `rank` of them before it holds the newborn.
-        const auto dormant_before = [&](int64_t c) { return c * layer.n_out - (colptr[c] - first); };
-        int64_t column = 0, begin = first, before = 0, place = begin;
+        // The last open column that has no more than `rank` dormant positions before it holds the newborn.
+        int64_t number = open.listed ? -1 : 0, column = 0, begin = first, before = 0, place = begin;
         finish_pointers(layer.first_column);
         for (const int64_t end = t + born[l]; t < end; ++t) {
             const int64_t rank = newborns[t];
-            const int64_t found = gallop(column + 1, layer.n_in, [&](int64_t c) { return dormant_before(c) > rank; }) - 1;
-            if (found > column) {
-                column = found;
-                place = begin = colptr[column];
-                before = dormant_before(column);
+            const int64_t found = gallop(number + 1, open.count, [&](int64_t j) { return open.dormant_before(j) > rank; }) - 1;
+            if (found > number) {
+                number = found;
+                column = open.column(number);
+                place = begin = column > 0 ? colptr[column] : first;
+                before = open.dormant_before(number);
                 finish_pointers(layer.first_column + column);
             }
             place = gallop(place, colptr[column + 1],

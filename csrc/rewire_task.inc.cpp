@@ -27,7 +27,7 @@ struct RewireScratch {
     std::vector<int64_t> dead_columns, ranks, positions, dormant;
     std::vector<Newborn> newborns;
     std::vector<Segment> left, right;
-    std::vector<int64_t> keys, places, signs, below;
+    std::vector<int64_t> keys, places, signs, below, open_before;
     std::vector<int32_t> columns, change, rows, newborn_columns;
     std::vector<uint64_t> marks, bounds;
     std::vector<double> edges;
@@ -36,7 +36,7 @@ struct RewireScratch {
     // To be called after a rewiring: memory that one step needed may be what others lack.
     void give_back_large() {
         give_back_if_large(dead_columns, ranks, positions, newborns, left, right, keys, places, signs, columns, change,
-                           rows, newborn_columns, marks);
+                           rows, newborn_columns, marks, open_before);
     }
 };
 
@@ -60,6 +60,8 @@ struct RewireTask {
     int64_t step;
     const double* shares;
     int64_t most_listed;  // with more dead than this, the rewiring is one that needs no list of them
+    const int64_t* open_columns = nullptr;  // to which newborns may come, as in wb_step; null: to all
+    const int64_t* open_counts = nullptr;
 };
 
 }  // namespace wb::WB_ISA

@@ -24,7 +24,7 @@ static int64_t entry_step(const wb_step* task, int threads) {
     if (try_update<T>(task->rule, arrays, task->budget, task->drifts, task->n_drifts, threads, dead)) return WB_NOT_FINITE;
     const RewireTask rewiring{task->budget, task->layers, task->n_in, task->n_out, task->colptr, task->packed_rows, task->carried,
                               task->n_carried, nullptr, task->rule.seed, task->wiring_index, task->rule.step,
-                              task->shares, dead.most};
+                              task->shares, dead.most, task->open_columns, task->open_counts};
     if (worth_streaming(rewiring, dead.count)) {
         mark_negative(rewiring, arrays.theta, scratch);
         rewire_by_streaming(rewiring, dead.count, task->born, task->died, threads, scratch);

@@ -245,6 +245,39 @@ static void find_dead(const T* theta, int64_t from, int64_t to, Dead& dead) {
 // What a range of connections has of its own beside the rule.
 struct Drift {
     double shrink = 0, noise_std = 0, second_moment = 0;  // as in wb_drift_and_noise
+    bool lazy = false;
+};
+
+// Whether any number is not 0.
+template <class T>
+static bool any_gradient(const T* gradient, int64_t n) {
+    int any = 0;
+    for (int64_t i = 0; i < n; ++i) any |= gradient[i] != 0;
+    return any != 0;
+}
+
+// The connections of a block as they were before the step: those without a gradient go back to it.
+template <class T>
+struct Untouched {
+    T values[4][kUpdateBlock];
+
+    static void each(const UpdateArrays<T>& arrays, T* (&found)[4]) {
+        T* all[4] = {arrays.theta, arrays.moment1, arrays.moment2, arrays.moment2_max};
+        for (int i = 0; i < 4; ++i) found[i] = all[i];
+    }
+    void keep(const UpdateArrays<T>& arrays, int64_t k, int64_t n) {
+        T* from[4];
+        each(arrays, from);
+        for (int a = 0; a < 4; ++a)
+            if (from[a]) std::copy_n(from[a] + k, n, values[a]);
+    }
+    void put_back(const UpdateArrays<T>& arrays, int64_t k, int64_t n) const {
+        T* to[4];
+        each(arrays, to);
+        for (int a = 0; a < 4; ++a)
+            if (to[a])
+                for (int64_t i = 0; i < n; ++i) to[a][k + i] = arrays.gradient[k + i] != 0 ? to[a][k + i] : values[a][i];
+    }
 };
 
 // Connections [from, to) with one drift. True if a theta is not finite.
@@ -255,6 +288,7 @@ static bool update_range(const wb_rule& rule, const UpdateArrays<T>& arrays, con
     Bits<T> infinite;
     std::memcpy(&infinite, &infinity, sizeof infinite);
     BlockCorrection<T> correction;
+    Untouched<T> untouched;
     float noise[kUpdateBlock + 32];
     bool not_finite = false;
     const bool noisy = rule.bound && drift.noise_std != 0;
@@ -262,6 +296,14 @@ static bool update_range(const wb_rule& rule, const UpdateArrays<T>& arrays, con
     for (int64_t k = from; k < to;) {
         const int64_t end = std::min((k / kUpdateBlock + 1) * kUpdateBlock, to), n = end - k;
         T* theta = arrays.theta + k;
+        if (drift.lazy) {
+            if (!any_gradient(arrays.gradient + k, n)) {
+                if (rule.bound && any_below_zero(theta, n)) find_dead(arrays.theta, k, end, dead);
+                k = end;
+                continue;
+            }
+            untouched.keep(arrays, k, n);
+        }
         if (rule.kind == WB_SGD) {
             sgd_block<T>(rule, theta, arrays.gradient + k, arrays.moment1 ? arrays.moment1 + k : nullptr, n);
         } else if (rule.kind == WB_ADAM) {
@@ -285,7 +327,8 @@ static bool update_range(const wb_rule& rule, const UpdateArrays<T>& arrays, con
                                        : (clamp ? walk_block<T, false, true>(theta, less, width, nu, n)
                                                 : walk_block<T, false, false>(theta, less, width, nu, n));
         not_finite |= walked.largest >= infinite;
-        if (rule.bound && walked.signs < 0) find_dead(arrays.theta, k, end, dead);
+        if (drift.lazy) untouched.put_back(arrays, k, n);
+        if (rule.bound && (walked.signs < 0 || drift.lazy)) find_dead(arrays.theta, k, end, dead);
         k = end;
     }
     return not_finite;
@@ -306,7 +349,7 @@ static bool update_chunk(const wb_rule& rule, const UpdateArrays<T>& arrays, con
         wb_rule here = rule;
         here.lr *= drifts[i].lr_factor;
         here.weight_decay *= drifts[i].decay_factor;
-        const Drift drift{drifts[i].shrink, drifts[i].noise_std, drifts[i].second_moment};
+        const Drift drift{drifts[i].shrink, drifts[i].noise_std, drifts[i].second_moment, drifts[i].lazy != 0};
         not_finite |= update_range<T>(here, arrays, table, first, last, drift, dead);
     }
     if (at < to) not_finite |= update_range<T>(rule, arrays, table, at, to, Drift{}, dead);

@@ -21,11 +21,12 @@ enum {
     WB_NOT_FINITE = -1,  // a gradient or a theta is infinite or NaN
     WB_NO_MEMORY = -2,   // or no thread
     WB_BAD_INDEX = -3,   // colptr and packed_rows are no index of the layer
-    WB_DORMANT = -4      // a theta that is bound to its sign is below 0
+    WB_DORMANT = -4,     // a theta that is bound to its sign is below 0
+    WB_BAD_INPUT = -5    // rows or columns of a sparse input are none of the layer
 };
 
 // Raised whenever a struct below or a signature in kernels.def changes; Python refuses a library with another number.
-#define WB_ABI_VERSION 8
+#define WB_ABI_VERSION 9
 
 // ---- linear --------------------------------------------------------------------------------------------------------
 
@@ -139,6 +140,7 @@ typedef struct wb_drift_and_noise {
     double decay_factor;  // on the rule's weight_decay
     double second_moment; // Adam: the squared gradient with which a moment2 of 0, a newborn's, starts; 0: with nothing
     int32_t frozen;       // nothing of them changes, optimiser state included
+    int32_t lazy;         // nothing of those changes whose gradient is exactly 0 in this step
 } wb_drift_and_noise;
 
 // A dense parameter and its optimiser state, as in wb_update_f32.
@@ -184,6 +186,8 @@ typedef struct wb_step {
     int64_t* born;       // out, [layers]
     int64_t* died;       // out, [layers]
     int64_t* active;     // out, [layers]: thetas >= 0 afterwards, counted
+    const int64_t* open_columns;  // null: newborns may come to any column. Or the columns, sorted, of each layer in turn
+    const int64_t* open_counts;   // [layers]: how many; -1: all columns of the layer, of which none are listed
     int32_t wiring_index;
 } wb_step;
 
@@ -225,6 +229,9 @@ typedef struct wb_fused_wiring {
     const double* lr_factor;  // [layers], or null: 1; these three as in wb_drift_and_noise
     const double* decay_factor;
     const double* second_moment;  // [layers], or null: 0
+    const int32_t* lazy;      // [layers], or null: none; as in wb_drift_and_noise
+    const int64_t* open_columns;  // as in wb_step
+    const int64_t* open_counts;
     int64_t rewire_every;     // steps whose number is a multiple rewire, in others theta stops at 0; 0: never rewire
     double weight_decay;
     int64_t clock;            // how often theta was moved before this call

@@ -18,6 +18,7 @@ from wirebound.methods.attach import KEY
 from wirebound.methods.average import AVERAGE, UPDATES
 from wirebound.methods.deep_r import DeepR
 from wirebound.methods.method import Method
+from wirebound.methods.occurring import check_states
 
 Groups = Sequence[Mapping[str, Any]]
 MOST_STEPS = 1 << 62
@@ -49,6 +50,13 @@ def check_method_state(state: Any, method: Method) -> None:
     mine = method.state_dict()
     if isinstance(state, dict) and "updates" not in state:
         mine.pop("updates", None)  # a file from before counts were kept
+    if isinstance(method, DeepR) and isinstance(state, dict):  # which layers have sparse inputs is not known beforehand
+        try:
+            check_states(method.occurring, state)
+        except ValueError as error:
+            raise CheckpointError(f"method/{error}") from None
+        mine.pop("seen", None)
+        state = {name: value for name, value in state.items() if name != "seen"}
     if isinstance(method, DeepR) and isinstance(state, dict) and bool(state.get("born")) > bool(mine["born"]):
         raise CheckpointError("method holds when connections were born: make it with newborn_moments='own', as it was kept")
     check_like(mine, state, "method")

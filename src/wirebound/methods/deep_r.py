@@ -33,10 +33,11 @@ from wirebound import ops, schedule
 from wirebound.methods.declaration import AUTO, CANDIDATES, NEWBORNS, NOISE, TEMPERATURE, Setting
 from wirebound.methods.grow import Growth, SampledGradient
 from wirebound.methods.method import WiringMethod
+from wirebound.methods.occurring import Occurring, check_states, states
 from wirebound.methods.turnover import Turnover, next_look
 from wirebound.methods.watching import Watching
 from wirebound.ops.philox import Stream, stream_of
-from wirebound.ops.rule import DriftAndNoise
+from wirebound.ops.rule import DriftAndNoise, RuleKind
 from wirebound.optim.adapter import OptimizerAdapter
 from wirebound.schedule import Noise, Rate, Scalar
 from wirebound.wiring import Wiring, births_of_layers
@@ -52,6 +53,8 @@ _START = "Adam's second moment of a newborn: its layer's, or its own from the fi
 MOMENTS = Setting("newborn_moments", "str", "layer", _START, choices=("layer", "own"))
 
 _CHOICE = "births: uniform among the dormant, as the paper has it, or those of drawn candidates whose gradient pulls most"
+_JUDGED = "whom a step moves, pulls and kills: on, those whose gradient is not exactly 0; off, all; auto, on in layers with sparse input"
+LAZY = Setting("lazy", "str", AUTO, _JUDGED, choices=(AUTO, "on", "off"))
 BIRTHS = Setting("births", "str", "uniform", _CHOICE, choices=("uniform", "gradient"))
 
 
@@ -80,15 +83,16 @@ def pull_and_push(l1: Scalar, temperature: Scalar, step: int, lr: float) -> tupl
 
 
 def layer_drifts(
-    wiring: Wiring, l1: Sequence[Scalar], temperature: Sequence[Scalar], second: Sequence[float], step: int, lr: float
-) -> list[DriftAndNoise]:
+    wiring: Wiring, l1: Sequence[Scalar], temperature: Sequence[Scalar], second: Sequence[float], step: int, lr: float,
+    lazy: Sequence[bool] | None = None,
+) -> list[DriftAndNoise]:  # fmt: skip
     """ηα and √(2ηT) of each layer of a wiring, by the layer's own η; one drift for all where they are the same.
 
     ``l1``, ``temperature`` and ``second``, the squared gradients of newborns, begin with those of its first layer.
     """
-    rates = wiring.layer_rates
-    each = zip(rates.lr, rates.weight_decay, rates.frozen, l1, temperature, second, strict=False)
-    own = [(*pull_and_push(alpha, heat, step, lr * f), f, decay, v, frozen) for f, decay, frozen, alpha, heat, v in each]
+    rates, lazy = wiring.layer_rates, lazy or [False] * len(wiring.layers)
+    each = zip(rates.lr, rates.weight_decay, rates.frozen, lazy, l1, temperature, second, strict=False)
+    own = [(*pull_and_push(alpha, heat, step, lr * f), f, decay, v, *flags) for f, decay, *flags, alpha, heat, v in each]
     if all(values == own[0] for values in own):
         return [DriftAndNoise(0, wiring.budget, *own[0])]
     if wiring.is_whole:  # one for each layer, wherever it starts: only the device knows
@@ -124,11 +128,16 @@ class LangevinMethod(WiringMethod):
             first += len(before.layers)
         last = first + len(wiring.layers)
         own = (self.l1[first:last], self.temperature[first:last], self.second_moments[first:last])
-        key, known = (lr, wiring.rates, self._looks, *own), self._drifts.get(number)
+        lazy = self.lazy_layers(wiring)
+        key, known = (lr, wiring.rates, self._looks, lazy, *own), self._drifts.get(number)
         # Layers that differ begin and end where their connections do, which move with every rewiring.
         if known is None or known[0] != key or self._rates_move or len(known[1]) > 1:
-            known = self._drifts[number] = (key, layer_drifts(wiring, *own, step, lr))
+            known = self._drifts[number] = (key, layer_drifts(wiring, *own, step, lr, lazy))
         return known[1]
+
+    def lazy_layers(self, wiring: Wiring) -> list[bool] | None:
+        """In which layers a step leaves alone who has no gradient; None: in none."""
+        return None
 
 
 class DeepR(Watching, LangevinMethod):
@@ -150,21 +159,24 @@ class DeepR(Watching, LangevinMethod):
         births: ``"uniform"`` over the dormant connections, as in Algorithm 1, or ``"gradient"``: among drawn candidates,
             those whose gradient pulls their θ up most (above, what differs from the paper). Such a step needs the
             layers' inputs and output gradients, so it runs module by module, not fused.
+        lazy: which connections a step judges (optimiser, ℓ1, noise, death): with ``"on"`` those whose gradient in this step is
+            not exactly 0, while all others stand still, θ and optimiser state included; with ``"off"`` all, as in
+            Algorithm 1; ``"auto"`` is on in layers that are given sparse input. See above, what differs from the paper.
         candidates: with ``births="gradient"``, how many are drawn in a layer, as a multiple of its active connections.
     """
 
     name = "deep-r"
     title = "DEEP R"
-    settings = (PRICE, NOISE, TEMPERATURE, REWIRE_EVERY, SHARE, TURNOVER, MOMENTS, BIRTHS, CANDIDATES)
+    settings = (PRICE, NOISE, TEMPERATURE, REWIRE_EVERY, SHARE, TURNOVER, MOMENTS, BIRTHS, CANDIDATES, LAZY)
 
     def __init__(
         self, model: nn.Module, optimizer: optim.Optimizer, *, l1: Rate | str = AUTO, noise: Noise = NOISE.default,
         temperature: Rate | None = None, rewire_every: int = 1, newborns: str = "share",
         turnover: float = TURNOVER.default, newborn_moments: str = MOMENTS.default,
-        births: str = BIRTHS.default, candidates: float = CANDIDATES.default,
+        births: str = BIRTHS.default, candidates: float = CANDIDATES.default, lazy: str = LAZY.default,
     ) -> None:  # fmt: skip
-        given = (rewire_every, newborns, turnover, newborn_moments, births, candidates)
-        for setting, value in zip((REWIRE_EVERY, SHARE, TURNOVER, MOMENTS, BIRTHS, CANDIDATES), given, strict=True):
+        given = (rewire_every, newborns, turnover, newborn_moments, births, candidates, lazy)
+        for setting, value in zip((REWIRE_EVERY, SHARE, TURNOVER, MOMENTS, BIRTHS, CANDIDATES, LAZY), given, strict=True):
             setting.check(value)
         fixed = l1 if not isinstance(l1, str) else 0.0
         if isinstance(l1, str):
@@ -173,6 +185,11 @@ class DeepR(Watching, LangevinMethod):
         self.rewire_every, self.newborns, self.newborn_moments = rewire_every, newborns, newborn_moments
         self.births, self.choose = births, SampledGradient(candidates, towards_sign=True)
         self.adapter.own.newborns_by_layer = newborn_moments == "layer"
+        self.lazy, self.occurring = lazy, [Occurring(wiring) for wiring in self.wirings]
+        for wiring in self.wirings:
+            wiring.seen = None if lazy == "off" else {}
+        if lazy == "on":
+            self._require_kernel_rule()
         self.shares = self._initial_shares()
         self.turnover = Turnover(self.wirings, turnover) if l1 == AUTO else None
         if self.turnover is not None:
@@ -188,21 +205,46 @@ class DeepR(Watching, LangevinMethod):
         shared = [self.newborns != "uniform" and len(w.layers) > 1 for w in self.wirings]
         return [w.initial_counts.double().tolist() if s else None for w, s in zip(self.wirings, shared, strict=True)]
 
+    def lazy_layers(self, wiring: Wiring) -> list[bool] | None:
+        if self.lazy != "on" and not wiring.seen:
+            return None
+        return [self.lazy == "on" or layer in (wiring.seen or ()) for layer in range(len(wiring.layers))]
+
+    def _require_kernel_rule(self) -> None:
+        if self.adapter.kind is RuleKind.NONE:
+            name, instead = type(self.optimizer).__name__, 'use SGD, Adam or AdamW, or lazy="off"'
+            raise ValueError(f"optimizer (={name}) moves all connections itself, also those that a lazy step leaves alone: {instead}")
+
+    def _prepare_lazy(self, number: int, wiring: Wiring, lazy: Sequence[bool], step: int, clamp: bool) -> None:
+        """What comes before a step in which some layers leave those alone who have no gradient."""
+        self._require_kernel_rule()
+        if not clamp:
+            self.occurring[number].let_unseen_die_(step)
+        grad = wiring.theta.grad
+        assert grad is not None
+        for is_lazy, (first, last) in zip(lazy, itertools.pairwise(wiring.bounds), strict=True):
+            if is_lazy and self.adapter.born:  # who stands still grows no older
+                self.adapter.born[number][first:last] += grad[first:last] == 0
+
     def step_wiring(self, number: int, wiring: Wiring, step: int) -> tuple[list[int], list[int]]:
         theta, adapter, shares = wiring.theta, self.adapter, self.shares[number]
-        group = adapter.group(wiring)
+        group, open_columns = adapter.group(wiring), None
         drifts, clamp = self.drifts(number, wiring, step, adapter.lr(group)), step % self.rewire_every != 0
+        if (lazy := self.lazy_layers(wiring)) is not None:
+            self._prepare_lazy(number, wiring, lazy, step, clamp)
+            open_columns = self.occurring[number].open_columns()
         if self.wants_sources(step):
             return self._step_by_gradient(number, wiring, drifts, step)
         if wiring.constrained or wiring.has_frozen:  # newborns are drawn among the positions that are allowed
             born, dead = [0] * len(wiring.layers), self.update(number, wiring, drifts, step, clamp=clamp)
             if dead.numel():
-                born, _ = wiring.rewire_(dead, adapter.carried(number, group), step, shares)
+                born, _ = wiring.rewire_(dead, adapter.carried(number, group), step, shares, open_columns)
             return wiring.layer_active, born
         rule, state = adapter.rule(number, group), adapter.state(number, group)
         before, carried = wiring.changing(), adapter.carried(number, group)
         take_step = ops.backend_of(theta).step_
-        counts = take_step(wiring, theta, theta.grad, rule, state, drifts, carried, step, shares, clamp=clamp)
+        places = {} if open_columns is None else {"open_columns": open_columns}
+        counts = take_step(wiring, theta, theta.grad, rule, state, drifts, carried, step, shares, clamp=clamp, **places)
         active = listed(counts.active) if wiring.is_whole else ops.numbers(counts.active)
         return active, wiring.changed(before, counts.born, counts.died)[0]
 
@@ -249,9 +291,12 @@ class DeepR(Watching, LangevinMethod):
     def state_dict(self) -> dict[str, Any]:
         moments = {"second_moments": list(self.second_moments)} if self.newborn_moments == "layer" else {}
         looked = {} if self.turnover is None else {"turnover": self.turnover.state_dict()}
-        return {**super().state_dict(), **moments, **looked}
+        return {**super().state_dict(), **moments, **looked, **states(self.occurring)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_states(self.occurring, state)
+        for occurring, seen in zip(self.occurring, state.get("seen", ()), strict=False):
+            occurring.load(seen)
         if self.turnover is not None and "turnover" in state:
             self.turnover.load_state_dict(state["turnover"])
         super().load_state_dict(state)

@@ -285,7 +285,7 @@ class WiringMethod(Method):
         super().detach()
         for wiring in self.wirings:
             if wiring.claim is self._claim:
-                wiring.claim = wiring.watch = None
+                wiring.claim = wiring.watch = wiring.seen = None
                 wiring.release_signs_()
 
     def has_claim(self) -> bool:
@@ -380,7 +380,7 @@ def require_wirings(method: str, model: nn.Module) -> list[Wiring]:
     for check in model_checks:
         check(model)
     for wiring in found:
-        wiring.watch = None  # what a method before this one wanted to see would pile up
+        wiring.watch = wiring.seen = None  # what a method before this one wanted to see would pile up
         copies.go_alone(wiring)  # a copy that is trained is no copy any more
     return found
 

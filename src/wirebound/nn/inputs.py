@@ -73,6 +73,12 @@ def require_kept(tensors: Sequence[Tensor | None], shapes: Sequence[tuple[int, .
             raise RuntimeError(f"{what}: saved_tensors_hooks must give back what they were given")
 
 
+def note_dense(layer: Any, x: Tensor) -> None:
+    """A dense batch in a wiring some layer of which had sparse ones: the columns of that layer that it has."""
+    if (seen := layer.fast_wiring.seen.get(layer.layer_id)) is not None:
+        seen.add_dense(x)
+
+
 class _SparseProduct(torch.autograd.Function):
     """Exact gradients to the input, to θ at the active positions, and to the bias."""
 
@@ -93,6 +99,8 @@ class _SparseProduct(torch.autograd.Function):
         need_dx, need_dtheta, need_dbias, _ = ctx.needs_input_grad
         dx, dtheta = layer.op_backward(x, dy, theta, index, need_dx, need_dtheta)
         dbias = dy.sum(layer.bias_sums) if need_dbias else None
+        if layer.fast_wiring.seen:
+            note_dense(layer, x)
         if (watch := layer.fast_wiring.watch) is not None:
             watch.setdefault(layer.layer_id, []).append(layer.gradient_source(x, dy))
         return dx, dtheta, dbias, None
@@ -147,6 +155,8 @@ class _HalfProduct(torch.autograd.Function):
             if need_dbias:
                 own = upstream.sum(layer.bias_sums)
                 dbias = own if dbias is None else dbias + own
+        if layer.fast_wiring.seen:
+            note_dense(layer, x)
         if (watch := layer.fast_wiring.watch) is not None:
             watch.setdefault(layer.layer_id, []).append(layer.gradient_source(x.to(theta.dtype), dy.to(theta.dtype)))
         return dx, dtheta, dbias, None, None

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from wirebound import ops
 from wirebound.nn.inputs import settle_bias, settle_input, sparse_product
 from wirebound.nn.options import WiringOptions
+from wirebound.nn.sparse_input import csr_product, is_sparse_input, settle_rows
 from wirebound.nn.sparse_layer import Matrix, SparseLayer
 from wirebound.nn.trace import by_operators, in_graph, recorded
 from wirebound.nn.traced import is_watched, run_outside, traced_linear
@@ -39,6 +40,9 @@ class LinearGradient:
 class SparseLinear(SparseLayer):
     """y = x Wᵀ + b with a W of exactly K connections, stored and computed as such.
 
+    The input is dense, or a CSR or COO tensor [batch, in_features]: then only meetings of a nonzero input and a connection
+    are computed, y is dense, and there is no gradient to the input.
+
     Args:
         in_features, out_features, bias: as in ``nn.Linear``.
         options: connectivity, budget and the other fields of ``WiringOptions``.
@@ -57,23 +61,29 @@ class SparseLinear(SparseLayer):
     def forward(self, x: Tensor) -> Tensor:
         if recorded(x, self.fast_wiring):
             if in_graph(x):
-                watched = is_watched(self.fast_wiring)
-                return cast(Tensor, run_outside(self.forward, x)) if watched else traced_linear(self, x)
+                outside = is_watched(self.fast_wiring) or is_sparse_input(x)
+                return cast(Tensor, run_outside(self.forward, x)) if outside else traced_linear(self, x)
+            if is_sparse_input(x):
+                raise ValueError(f"{type(self).__name__} cannot be traced, exported or transformed with a sparse input")
             return cast(Tensor, by_operators(self, F.linear, x))
         theta = self.fast_wiring.layer_theta(self.layer_id)
+        if is_sparse_input(x):
+            return csr_product(settle_rows(x, theta, self), theta, self._settled_bias(theta), self)
         x = settle_input(x, theta, self, pieces=True)
         shape = x.shape
         if not shape or shape[-1] != self.in_features:
             last = shape[-1] if shape else "none"
             raise ValueError(f"the last dimension of the input (={last}) must be in_features (={self.in_features})")
+        rows = x if len(shape) == 2 else x.reshape(-1, self.in_features)
+        y = sparse_product(rows, theta, self._settled_bias(theta), self)
+        return y if len(shape) == 2 else y.view(*shape[:-1], self.out_features)
+
+    def _settled_bias(self, theta: Tensor) -> Tensor | None:
         try:
             bias: Tensor | None = self._parameters["bias"]  # nn.Module takes longer to find an attribute
         except KeyError:  # a parametrization computes it
             bias = self.bias
-        bias = settle_bias(bias, theta, self.out_features, self)
-        rows = x if len(shape) == 2 else x.reshape(-1, self.in_features)
-        y = sparse_product(rows, theta, bias, self)
-        return y if len(shape) == 2 else y.view(*shape[:-1], self.out_features)
+        return settle_bias(bias, theta, self.out_features, self)
 
     def op_forward(self, x: Tensor, theta: Tensor, index: LayerIndex, bias: Tensor | None) -> Tensor:
         return ops.backend_of(theta).linear_forward(x, theta, index, self.out_features, bias)

@@ -115,7 +115,7 @@ class StackRun:
             if "forward" in attributes:
                 return False
         for wiring in self.wirings:
-            if wiring.watch is not None or (wiring.rates is not None and wiring.has_frozen):
+            if wiring.watch is not None or wiring.seen or (wiring.rates is not None and wiring.has_frozen):
                 return False
         return not transforms_active()
 

@@ -16,14 +16,15 @@ from torch.utils._python_dispatch import _disable_current_modes
 from wirebound.ops import library, work
 from wirebound.ops.backend import Backend
 from wirebound.ops.device import DeviceBackend
-from wirebound.ops.layer_shapes import GATES, ConvWindow, Recurrence, RecurrentGradients, Stack, StackLayer, StackWiring
+from wirebound.ops.layer_shapes import GATES, ConvWindow, CsrRows, Recurrence, RecurrentGradients, Stack, StackLayer, StackWiring
 from wirebound.ops.layout import Geometry, LayerIndex
 from wirebound.ops.native import NativeBackend
+from wirebound.ops.reference.open_columns import OpenColumns
 from wirebound.ops.reference.steps import Dormant, draw_in_layers, draw_layers, draw_newborns, replace_
 from wirebound.ops.rule import Counts, DriftAndNoise, Rule, RuleKind, State, StepCounts, WiringArrays, numbers
 
 __all__ = [
-    "GATES", "Backend", "ConvWindow", "Counts", "Dormant", "DriftAndNoise", "Geometry", "LayerIndex", "Recurrence",
+    "GATES", "Backend", "ConvWindow", "Counts", "CsrRows", "Dormant", "DriftAndNoise", "Geometry", "LayerIndex", "OpenColumns", "Recurrence",
     "RecurrentGradients", "Rule", "RuleKind", "Stack", "StackLayer", "StackWiring", "State",
     "StepCounts", "WiringArrays", "backend_behind", "backend_of", "backend_on", "draw_in_layers", "draw_layers", "draw_newborns",
     "native_available", "numbers", "register", "replace_", "unregister", "use", "whole_wirings",

@@ -15,13 +15,14 @@ from torch import Tensor
 from wirebound.ops import philox
 from wirebound.ops.layer_shapes import Stack, StackLayer, StackWiring
 from wirebound.ops.layout import Geometry
+from wirebound.ops.reference.csr_input import ReferenceCsr
 from wirebound.ops.reference.images import ReferenceImages
 from wirebound.ops.reference.places import ReferencePlaces
 from wirebound.ops.reference.recurrent import ReferenceRecurrent
 from wirebound.ops.reference.steps import ReferenceSteps
 
 
-class Backend(ReferenceRecurrent, ReferenceImages, ReferenceSteps, ReferencePlaces):
+class Backend(ReferenceRecurrent, ReferenceCsr, ReferenceImages, ReferenceSteps, ReferencePlaces):
     """Everything that is computed for sparse layers, their wirings and their methods."""
 
     name = "reference"

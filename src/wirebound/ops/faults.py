@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from torch import Tensor
 
-FINE, NOT_FINITE, NO_MEMORY, BAD_INDEX, DORMANT = 0, -1, -2, -3, -4
+FINE, NOT_FINITE, NO_MEMORY, BAD_INDEX, DORMANT, BAD_INPUT = 0, -1, -2, -3, -4, -5
 
 
 class WiringError(RuntimeError):
@@ -23,6 +23,8 @@ def raise_fault(status: int) -> NoReturn:
         raise WiringError("the positions of a layer were overwritten: load a checkpoint, or sparsify again")
     if status == DORMANT:
         raise DormantThetaError("a connection has θ < 0")
+    if status == BAD_INPUT:
+        raise ValueError("the rows of a sparse input must start from 0 in order, and its columns be inside of the layer")
     raise WiringError(f"a kernel of wirebound returned {status}")
 
 

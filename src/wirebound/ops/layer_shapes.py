@@ -21,6 +21,23 @@ from torch import Tensor
 from wirebound.ops.layout import LayerIndex
 
 Gradients = tuple[Tensor | None, Tensor | None]  # to the input and to θ
+class CsrRows(NamedTuple):
+    """Sparse rows of input: those of a batch one after another, columns within a row in any order. All contiguous."""
+
+    values: Tensor
+    columns: Tensor  # int64
+    starts: Tensor  # int64, where each row starts in the two, and how many there are
+
+    @property
+    def batch(self) -> int:
+        return self.starts.numel() - 1
+
+    def sample_of(self) -> Tensor:
+        """The row of each nonzero."""
+        rows = torch.arange(self.batch, device=self.starts.device)
+        return torch.repeat_interleave(rows, self.starts.diff(), output_size=self.columns.numel())
+
+
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 

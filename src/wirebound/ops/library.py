@@ -10,7 +10,7 @@ import os
 import warnings
 from pathlib import Path
 
-ABI_VERSION = 8
+ABI_VERSION = 9
 PATH = Path(__file__).resolve().parent.parent / "_native" / "libwirebound.so"
 
 INT, UINT, LONG, ULONG = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64
@@ -23,6 +23,8 @@ _TABLE = """
     wb_isa                  t
     wb_linear_forward_*     i  p l p l l l l l p p p i p i
     wb_linear_backward_*    i  p l p l p l p l l l l p p p i
+    wb_csr_forward_*        i  p p p l l p l l l p p p i p i
+    wb_csr_backward_*       i  p p p l l p l p l l l p p p p i
     wb_dense_forward_*      i  p l p l l l l l p p p i p i
     wb_dense_backward_*     i  p l p l p l p l l l l p p p i
     wb_linear_forward_packed_*  i  p

@@ -5,6 +5,7 @@ checkpoint needs no generator state beside the seed and the step. ``csrc/random.
 """
 
 import math
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 Word = TypeVar("Word", Tensor, int)
+Sample = Callable[[int, int, int, int, int, torch.device], Tensor]  # ``sample_sorted``, by whoever does it quickest
 MASK = 0xFFFFFFFF
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -25,7 +27,7 @@ class Stream(IntEnum):
     """What a number is drawn for. Two purposes never share a number."""
 
     POSITIONS, WEIGHTS, NOISE, NEWBORN, NEWBORN_LAYER, SIGN, ORDER, OTHER, DROP, NEWBORN_WEIGHT, COLUMN_SIGN = range(11)
-    FOLLOWED, DROPOUT, CANDIDATE, GROWTH, FIRST_INPUTS = range(11, 16)
+    FOLLOWED, DROPOUT, CANDIDATE, GROWTH, FIRST_INPUTS, MOVED = range(11, 17)
 
 
 def stream_of(purpose: Stream, wiring_index: int, layer: int | None = None) -> int:

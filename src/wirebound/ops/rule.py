@@ -77,6 +77,7 @@ class DriftAndNoise(NamedTuple):
     decay_factor: float = 1.0  # on its weight decay
     second_moment: float = 0.0  # Adam: the squared gradient with which newborns start; 0: with nothing, as all do at first
     frozen: bool = False  # they stay as they are, their optimiser state included
+    lazy: bool = False  # so do those whose gradient is exactly 0 in this step
 
 
 class WiringArrays(Protocol):

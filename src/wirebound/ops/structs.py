@@ -52,13 +52,14 @@ Rule = _struct(
     "int64: step clock", "double: lr momentum dampening weight_decay beta1 beta2 eps",
 )  # fmt: skip
 DriftAndNoise = _struct(
-    "DriftAndNoise", "int64: first last", "double: shrink noise_std lr_factor decay_factor second_moment", "int32: frozen"
+    "DriftAndNoise", "int64: first last", "double: shrink noise_std lr_factor decay_factor second_moment",
+    "int32: frozen lazy",
 )
 Carried = _struct("Carried", "pointer: data", "int64: size fill")  # fill: the bits that a newborn has there
 Step = _struct(
     "Step", "Rule: rule", "int64: budget layers",
     "pointer: n_in n_out colptr packed_rows theta gradient moment1 moment2 moment2_max birth drifts", "int64: n_drifts",
-    "pointer: carried", "int64: n_carried", "pointer: shares born died active", "int32: wiring_index",
+    "pointer: carried", "int64: n_carried", "pointer: shares born died active open_columns open_counts", "int32: wiring_index",
 )  # fmt: skip
 Parameter = _struct("Parameter", "pointer: data moment1 moment2 moment2_max", "double: weight_decay", "int64: step")
 FusedLayer = _struct(
@@ -68,7 +69,7 @@ FusedLayer = _struct(
 FusedWiring = _struct(
     "FusedWiring", "int64: budget layers",
     "pointer: n_in n_out colptr packed_rows theta moment1 moment2 moment2_max born shares shrink noise_std",
-    "int64: drift_stride", "pointer: lr_factor decay_factor second_moment", "int64: rewire_every", "double: weight_decay", "int64: clock", "uint64: seed", "int32: index bound",
+    "int64: drift_stride", "pointer: lr_factor decay_factor second_moment lazy open_columns open_counts", "int64: rewire_every", "double: weight_decay", "int64: clock", "uint64: seed", "int32: index bound",
 )  # fmt: skip
 FusedRun = _struct(
     "FusedRun", "int64: steps first_step n_layers n_wirings", "pointer: layers wirings", "Rule: rule", "pointer: lr x",

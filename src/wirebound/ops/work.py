@@ -50,6 +50,8 @@ def _all(each: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, int]:
 _WORK: dict[str, Callable[..., tuple[Tensor, int]]] = {
     "linear_forward": lambda x, theta, *rest: (x, x.shape[0] * theta.numel()),
     "linear_backward": lambda x, dy, theta, index, *need: (x, x.shape[0] * theta.numel() * sum(need)),
+    "csr_forward": lambda rows, *rest: (rows.values, rows.values.numel()),
+    "csr_backward": lambda rows, *rest: (rows.values, rows.values.numel()),
     "conv2d_forward": lambda x, theta, index, window, bias: _conv(x, theta, window, 1),
     "conv2d_backward": lambda x, dy, theta, index, window, *need: _conv(x, theta, window, sum(need)),
     "stem_forward": lambda x, weight, bias, shape: _stem(x, shape),

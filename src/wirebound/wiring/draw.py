@@ -76,6 +76,7 @@ def build_index(geometry: Geometry, positions: Tensor, negative: Tensor) -> tupl
 def draw_newborns(
     wiring: Wiring, survivors: Tensor, dead: Tensor, step: int, *, chosen: Tensor | None = None,
     counts: Sequence[int] | None = None, shares: Sequence[float] | None = None,
+    open_columns: ops.OpenColumns | None = None,
 ) -> Tensor:
     """Sorted dormant positions for as many newborns as connections died, within caps, none of them in a frozen layer.
 
@@ -84,6 +85,7 @@ def draw_newborns(
         chosen: sorted dormant positions that must be among them; the rest is drawn.
         counts: newborns of each layer; by default they are drawn over all layers.
         shares: the layer of each newborn in proportion to these, else uniformly over the wiring.
+        open_columns: where they may come to, without ``chosen``; by default anywhere.
     """
     geometry, name = wiring.geometry, (wiring.seed, wiring.index, step)
     chosen = survivors[:0] if chosen is None else chosen
@@ -91,6 +93,9 @@ def draw_newborns(
     if counts is not None and chosen.numel():
         counts = [n - have for n, have in zip(counts, per_layer(geometry, chosen), strict=True)]
     closed = wiring.layer_rates.frozen if wiring.has_frozen else None
+    if open_columns is not None and wiring.fan_caps is not None:
+        instead = 'use lazy="off", by which they are drawn among all columns'
+        raise NotImplementedError(f"newborns within max_fan_in or max_fan_out cannot be drawn among columns that occur: {instead}")
     if wiring.fan_caps is not None:
         return draw_within_caps(geometry, wiring.fan_caps, occupied, chosen, dead, name, counts, shares, closed)
     if wiring.is_whole and closed is None and not chosen.numel():
@@ -100,7 +105,9 @@ def draw_newborns(
             wanted = shared_counts(wiring, occupied, wanted[0], number, step, shares)
         return newborns_among(wiring, occupied, wanted, number, step, counts is not None or shares is not None)[0]
     sample = ops.backend_on(survivors.device).sample_sorted
-    if counts is not None:
+    if open_columns is not None:
+        drawn = ops.draw_newborns(wiring, occupied, dead.numel() - chosen.numel(), step, shares, closed, sample, open_columns)
+    elif counts is not None:
         drawn = ops.draw_in_layers(wiring, occupied, counts, step, sample)
     else:
         drawn = ops.draw_newborns(wiring, occupied, dead.numel() - chosen.numel(), step, shares, closed, sample)

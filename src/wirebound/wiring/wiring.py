@@ -27,6 +27,7 @@ from wirebound.wiring.connections import Connections
 from wirebound.wiring.constraints import Constraints, settle_caps, settle_signs
 from wirebound.wiring.draw import build_index, draw_newborns, draw_positions, draw_theta, fault_of_newborns, per_layer
 from wirebound.wiring.layers import LayerRates, LayerShape
+from wirebound.wiring.occurring import SeenColumns
 from wirebound.wiring.trust import version_of, wiring_fault
 
 
@@ -62,6 +63,8 @@ class Wiring(Connections):
     initial_counts: Tensor
     # None, or a dict by layer in which each backward pass leaves its source, for methods that grow by the gradient.
     watch: dict[int, list[GradientSource]] | None
+    # None, or by layer the columns that sparse inputs had, for methods that give connections to those only.
+    seen: dict[int, SeenColumns] | None = None
     claim: object | None = None  # the mark of the method that steps it; a later method puts its own
 
     def __init__(
@@ -248,12 +251,15 @@ class Wiring(Connections):
         return torch.where(own == 0, negative, own < 0)
 
     def rewire_(
-        self, dead: Tensor, carried: Sequence[tuple[Tensor, float]], step: int, shares: Sequence[float] | None
-    ) -> tuple[list[int], list[int]]:
-        """Replace the ``dead`` (sorted indices) by drawn newborns with θ = 0; arguments and result as in ``replace_``."""
-        if self.constrained or self.has_frozen:
+        self, dead: Tensor, carried: Sequence[tuple[Tensor, float]], step: int, shares: Sequence[float] | None,
+        open_columns: ops.OpenColumns | None = None,
+    ) -> tuple[list[int], list[int]]:  # fmt: skip
+        """Replace the ``dead`` (sorted indices) by drawn newborns with θ = 0, in ``open_columns`` if they are given; other
+        arguments and result as in ``replace_``."""
+        if self.constrained or self.has_frozen or open_columns is not None:
             positions = self.positions()
-            newborns = draw_newborns(self, positions[self._survive(dead)], positions[dead], step, shares=shares)
+            survivors = positions[self._survive(dead)]
+            newborns = draw_newborns(self, survivors, positions[dead], step, shares=shares, open_columns=open_columns)
             return self.replace_(dead, newborns, carried)
         theta = self.theta.detach()
         before = self.changing()

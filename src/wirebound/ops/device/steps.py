@@ -15,6 +15,7 @@ from wirebound.ops.device.draws import Regions, draw, layers_by_share
 from wirebound.ops.device.fixed import NOTHING, counted_before, front, mask_of
 from wirebound.ops.layout import pack
 from wirebound.ops.philox import Stream, stream_of
+from wirebound.ops.reference.open_columns import OpenColumns
 from wirebound.ops.rule import Carried, Counts, DriftAndNoise, Rule, RuleKind, State, StepCounts, WiringArrays
 
 _Factor = float | Tensor
@@ -81,20 +82,28 @@ class _Factors:
     def any(self, name: str) -> bool:
         return any(getattr(drift, name) for drift in self._drifts)
 
-    @property
-    def frozen(self) -> Tensor | None:
-        if not self.any("frozen"):
+    def mask(self, name: str) -> Tensor | None:
+        """Which connections have drifts that are frozen, or lazy; None for none."""
+        if not self.any(name):
             return None
         if self._layer is None:
             return torch.ones_like(self._theta, dtype=torch.bool)
-        return torch.tensor([drift.frozen for drift in self._drifts], device=self._theta.device)[self._layer]
+        return torch.tensor([getattr(drift, name) for drift in self._drifts], device=self._theta.device)[self._layer]
+
+    def still(self, grad: Tensor | None) -> Tensor | None:
+        """Which connections stay as they are in this step; None for none."""
+        frozen, lazy = self.mask("frozen"), self.mask("lazy")
+        if lazy is None or grad is None:
+            return frozen
+        untouched = lazy & (grad == 0)
+        return untouched if frozen is None else frozen | untouched
 
 
 def _moved(
     theta: Tensor, grad: Tensor | None, rule: Rule, state: State, factors: _Factors, name: tuple[int, int, int], sign_bound: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """θ and the optimiser's arrays after the update and the drift; ``name`` is (seed, stream, step)."""
-    before_it, kept = theta, dict[str, Tensor]()
+    before_it, kept, still = theta, dict[str, Tensor](), factors.still(grad)
     if rule.kind != RuleKind.NONE:
         assert grad is not None
         grad = -grad if rule.maximize else grad
@@ -109,10 +118,9 @@ def _moved(
     if sign_bound and factors.any("noise_std"):
         nu = philox.normals(*name, theta.numel(), theta.device)
         theta = theta + nu.to(theta.dtype) * factors.of("noise_std")
-    frozen = factors.frozen
-    if frozen is not None:
-        theta = torch.where(frozen, before_it, theta)
-        kept = {name: torch.where(frozen, getattr(state, name), value) for name, value in kept.items()}
+    if still is not None:
+        theta = torch.where(still, before_it, theta)
+        kept = {name: torch.where(still, getattr(state, name), value) for name, value in kept.items()}
     return theta, kept
 
 
@@ -206,6 +214,12 @@ def shared_counts(
     return layers_by_share(count, most, shares, room, full, wiring.seed, stream, step)
 
 
+def _refuse_open(open_columns: OpenColumns | None) -> None:
+    if open_columns is not None:
+        instead = 'train on the CPU, or use lazy="off", by which they are drawn among all columns'
+        raise NotImplementedError(f"newborns cannot be drawn among the columns that occur on another device than the CPU: {instead}")
+
+
 class DeviceSteps:
     def update_(
         self, theta: Tensor, grad: Tensor | None, rule: Rule, state: State, drifts: Sequence[DriftAndNoise],
@@ -226,15 +240,19 @@ class DeviceSteps:
         return torch.empty(0, dtype=torch.int64, device=theta.device)
 
     def rewire_(
-        self, wiring: WiringArrays, carried: Carried, dead: Tensor, step: int, shares: Sequence[float] | None
-    ) -> tuple[Counts, Counts]:
+        self, wiring: WiringArrays, carried: Carried, dead: Tensor, step: int, shares: Sequence[float] | None,
+        open_columns: OpenColumns | None = None,
+    ) -> tuple[Counts, Counts]:  # fmt: skip
+        _refuse_open(open_columns)
         born, died, _ = rewire(wiring, carried, mask_of(dead, wiring.packed_rows.numel()), step, shares)
         return born, died
 
     def step_(
         self, wiring: WiringArrays, theta: Tensor, grad: Tensor | None, rule: Rule, state: State,
         drifts: Sequence[DriftAndNoise], carried: Carried, step: int, shares: Sequence[float] | None, *, clamp: bool,
+        open_columns: OpenColumns | None = None,
     ) -> StepCounts:  # fmt: skip
+        _refuse_open(open_columns)
         theta, noise = theta.detach(), stream_of(Stream.NOISE, wiring.index)
         factors = _Factors(drifts, theta, _edges(wiring))
         moved, kept = _moved(theta, grad, rule, state, factors, (wiring.seed, noise, step), True)

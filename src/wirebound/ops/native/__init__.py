@@ -13,6 +13,7 @@ from wirebound.ops.faults import raise_fault
 from wirebound.ops.layer_shapes import Stack, StackLayer, StackWiring
 from wirebound.ops.layout import Geometry
 from wirebound.ops.native.calls import KERNELS, PRECISIONS, c_shapes, functions
+from wirebound.ops.native.csr_input import NativeCsr
 from wirebound.ops.native.images import NativeImages
 from wirebound.ops.native.layers import NativeLayers
 from wirebound.ops.native.stack import NativeStack
@@ -23,7 +24,7 @@ from wirebound.ops.rule import WiringArrays
 _ALL_FINITE = functions("wb_all_finite")
 
 
-class NativeBackend(NativeLayers, NativeImages, NativeSteps, Backend):
+class NativeBackend(NativeLayers, NativeCsr, NativeImages, NativeSteps, Backend):
     name = "native"
     has_stack = has_fused_steps = True
 

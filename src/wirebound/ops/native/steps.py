@@ -14,6 +14,8 @@ from wirebound.ops.faults import NOT_FINITE, WiringError, not_finite, raise_faul
 from wirebound.ops.layout import Geometry
 from wirebound.ops.native.calls import KERNELS, address, c_shapes, functions
 from wirebound.ops.philox import Stream, stream_of
+from wirebound.ops.reference.open_columns import OpenColumns
+from wirebound.ops.reference.steps import ReferenceSteps
 from wirebound.ops.rule import NO_STATE, Carried, Counts, DriftAndNoise, Rule, RuleKind, State, StepCounts, WiringArrays
 
 _UPDATE, _DEAD, _STEP = functions("wb_update"), functions("wb_dead"), functions("wb_step")
@@ -94,6 +96,7 @@ class _Prepared:
         self.geometry, self.key, self.shares = geometry, key, shares
         self.rule: Rule | None = None
         self.drifts: Sequence[DriftAndNoise] = ()
+        self.open_columns: OpenColumns | None = None
         seed, index, _, colptr, packed_rows, at = key[:6]
         _, n_in, n_out = c_shapes(geometry)
         self.counts = (ctypes.c_int64 * (3 * geometry.layers))()  # born, died, active
@@ -120,6 +123,16 @@ class _Prepared:
         if self.drifts is not drifts:
             self.drifts, self._c_drifts = drifts, _c_drifts(drifts)
             self.task.drifts, self.task.n_drifts = ctypes.addressof(self._c_drifts), len(drifts)
+
+
+    def set_open(self, open_columns: OpenColumns | None) -> None:
+        self.open_columns = open_columns
+        if open_columns is None:
+            self.task.open_columns = self.task.open_counts = None
+            return
+        self._c_counts = structs.array_of(ctypes.c_int64, len(open_columns.counts))(*open_columns.counts)
+        self.task.open_columns = open_columns.listed.data_ptr()
+        self.task.open_counts = ctypes.addressof(self._c_counts)
 
 
 _prepared: dict[int, _Prepared] = {}  # by the address of θ
@@ -152,8 +165,11 @@ class NativeSteps:
         return dead[:found] if found else _NONE
 
     def rewire_(
-        self, wiring: WiringArrays, carried: Carried, dead: Tensor, step: int, shares: Sequence[float] | None
-    ) -> tuple[Counts, Counts]:
+        self, wiring: WiringArrays, carried: Carried, dead: Tensor, step: int, shares: Sequence[float] | None,
+        open_columns: OpenColumns | None = None,
+    ) -> tuple[Counts, Counts]:  # fmt: skip
+        if open_columns is not None:
+            return ReferenceSteps.rewire_(self, wiring, carried, dead, step, shares, open_columns)  # type: ignore[arg-type]
         geometry, colptr, packed_rows = wiring.geometry, wiring.colptr, wiring.packed_rows
         longs, n_in, n_out = c_shapes(geometry)
         budget, born, died = packed_rows.numel(), longs(), longs()
@@ -170,6 +186,7 @@ class NativeSteps:
     def step_(
         self, wiring: WiringArrays, theta: Tensor, grad: Tensor | None, rule: Rule, state: State,
         drifts: Sequence[DriftAndNoise], carried: Carried, step: int, shares: Sequence[float] | None, *, clamp: bool,
+        open_columns: OpenColumns | None = None,
     ) -> StepCounts:  # fmt: skip
         geometry, colptr, packed_rows, at = wiring.geometry, wiring.colptr, wiring.packed_rows, theta.data_ptr()
         key = [*wiring.origin, len(carried), colptr.data_ptr(), packed_rows.data_ptr(), at]
@@ -183,6 +200,8 @@ class NativeSteps:
             prepared = _Prepared(geometry, theta, key, carried, shares, state)
         if prepared.rule is not rule or prepared.drifts is not drifts:
             prepared.set_rule(rule, drifts)
+        if prepared.open_columns is not open_columns:
+            prepared.set_open(open_columns)
         for number, (moved, fill) in enumerate(carried, 1):
             prepared.carried[number].fill = _fill_bits(fill, moved.dtype) if fill else 0
         grad = None if grad is None else grad.contiguous()

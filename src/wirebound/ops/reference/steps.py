@@ -9,7 +9,7 @@ Every array that is carried along (θ, optimiser state) is put in order again, i
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,10 +19,9 @@ from torch import Tensor
 from wirebound.ops import philox
 from wirebound.ops.faults import not_finite
 from wirebound.ops.layout import Geometry, pack
-from wirebound.ops.philox import Stream, stream_of
+from wirebound.ops.philox import Sample, Stream, stream_of
+from wirebound.ops.reference.open_columns import OpenColumns, dormant_counts, draw_in_open
 from wirebound.ops.rule import Carried, Counts, DriftAndNoise, Rule, RuleKind, State, StepCounts, WiringArrays
-
-Sample = Callable[[int, int, int, int, int, torch.device], Tensor]  # ``sample_sorted``, by whoever does it quickest
 
 
 def _sgd_(theta: Tensor, grad: Tensor, rule: Rule, state: State, newborn: float) -> None:
@@ -131,11 +130,21 @@ class Dormant:
 def draw_newborns(
     wiring: WiringArrays, survivors: Tensor, count: int, step: int, shares: Sequence[float] | None,
     closed: Sequence[bool] | None = None, sample: Sample = philox.sample_sorted,
+    open_columns: OpenColumns | None = None,
 ) -> Tensor:  # fmt: skip
     """Sorted positions of ``count`` newborns: uniform over all dormant ones, or over those of layers drawn by share.
 
-    Nobody is born in layers that are ``closed``: a uniform draw counts positions as if those layers were not there.
+    Nobody is born in layers that are ``closed``, or outside of ``open_columns``: a draw counts positions as if those layers
+    and columns were not there.
     """
+    if open_columns is not None:
+        name = (wiring.seed, wiring.index, step)
+        open_columns = open_columns if closed is None else open_columns.without(closed)
+        if shares is None:
+            return draw_in_open(open_columns, survivors, count, name, sample)
+        room = dormant_counts(open_columns, survivors)
+        counts = draw_layers(count, shares, room, wiring.seed, stream_of(Stream.NEWBORN_LAYER, wiring.index), step)
+        return draw_in_open(open_columns, survivors, counts, name, sample)
     geometry, device = wiring.geometry, survivors.device
     open_layers = [i for i in range(geometry.layers) if closed is None or not closed[i]]
     if shares is not None:
@@ -208,6 +217,23 @@ def _all_finite(values: Tensor) -> bool:
     return math.isfinite(float(values.sum())) or bool(torch.isfinite(values).all())
 
 
+class _Untouched:
+    """The connections of lazy drifts whose gradient is exactly 0, and all that a step would change of them."""
+
+    def __init__(self, theta: Tensor, grad: Tensor | None, state: State, drifts: Sequence[DriftAndNoise]) -> None:
+        self.kept = []
+        for first, last in ((drift.first, drift.last) for drift in drifts if drift.lazy):
+            assert grad is not None
+            moments = (state.momentum, state.exp_avg, state.exp_avg_sq, state.max_exp_avg_sq)
+            for array in (theta, *(moment for moment in moments if moment is not None)):
+                part = array[first:last]
+                self.kept.append((part, grad[first:last] == 0, part.clone()))
+
+    def put_back_(self) -> None:
+        for part, untouched, before in self.kept:
+            part.copy_(torch.where(untouched, before, part))
+
+
 class ReferenceSteps:
     def update_(
         self, theta: Tensor, grad: Tensor | None, rule: Rule, state: State, drifts: Sequence[DriftAndNoise],
@@ -224,6 +250,9 @@ class ReferenceSteps:
             assert grad is not None
             if not _all_finite(grad):  # before anything is written
                 raise not_finite(step)
+        untouched = _Untouched(theta, grad, state, drifts)
+        if rule.kind != RuleKind.NONE:
+            assert grad is not None
             grad = -grad if rule.maximize else grad
             for first, last, own, newborn in _pieces(rule, drifts, theta.numel()):
                 parts: dict[str, Any] = {name: t[first:last] for name, t in vars(state).items() if isinstance(t, Tensor)}
@@ -237,26 +266,30 @@ class ReferenceSteps:
                 part.add_(nu.to(theta.dtype), alpha=drift.noise_std)
         if not _all_finite(theta):
             raise not_finite(step)
+        if sign_bound and clamp:
+            theta.clamp_(min=0)
+        untouched.put_back_()
         if sign_bound and not clamp:
             return torch.nonzero(theta < 0).view(-1)
-        if sign_bound:
-            theta.clamp_(min=0)
         return torch.empty(0, dtype=torch.int64, device=theta.device)
 
     def rewire_(
-        self, wiring: WiringArrays, carried: Carried, dead: Tensor, step: int, shares: Sequence[float] | None
-    ) -> tuple[Counts, Counts]:
+        self, wiring: WiringArrays, carried: Carried, dead: Tensor, step: int, shares: Sequence[float] | None,
+        open_columns: OpenColumns | None = None,
+    ) -> tuple[Counts, Counts]:  # fmt: skip
         """Replace the ``dead`` (sorted indices) by newborns, in place, all that is ``carried`` (θ too) along; (born,
-        died) of each layer. Newborns are drawn uniformly over all dormant positions, or their layers by ``shares``."""
+        died) of each layer. Newborns are drawn uniformly over all dormant positions, or their layers by ``shares``; with
+        ``open_columns`` over the dormant positions in there."""
         positions = wiring.geometry.positions(wiring.packed_rows, wiring.colptr)
         survivors = positions.index_select(0, _survivors(wiring.packed_rows, dead))
-        newborns = draw_newborns(wiring, survivors, dead.numel(), step, shares)
+        newborns = draw_newborns(wiring, survivors, dead.numel(), step, shares, open_columns=open_columns)
         negative = philox.negative_signs(newborns, wiring.seed, wiring.index)
         return replace_(wiring, carried, dead, newborns, negative, survivors)
 
     def step_(
         self, wiring: WiringArrays, theta: Tensor, grad: Tensor | None, rule: Rule, state: State,
         drifts: Sequence[DriftAndNoise], carried: Carried, step: int, shares: Sequence[float] | None, *, clamp: bool,
+        open_columns: OpenColumns | None = None,
     ) -> StepCounts:  # fmt: skip
         """``update_`` and then ``rewire_`` for who died, in place; ``carried`` moves along beside θ."""
         theta, noise = theta.detach(), stream_of(Stream.NOISE, wiring.index)
@@ -264,7 +297,7 @@ class ReferenceSteps:
         born: Counts = [0] * wiring.geometry.layers
         died = born
         if dead.numel():
-            born, died = self.rewire_(wiring, [(theta, 0), *carried], dead, step, shares)
+            born, died = self.rewire_(wiring, [(theta, 0), *carried], dead, step, shares, open_columns)
         bounds = wiring.colptr[torch.tensor(wiring.geometry.column_start, device=theta.device)]
         active_before = torch.nn.functional.pad((theta >= 0).cumsum(0), (1, 0))
         return StepCounts(born, died, active_before[bounds].diff())
