@@ -85,6 +85,7 @@ public:
                 *status = WB_LOSS_NOT_FINITE;
                 return s;
             }
+            step_samples_ = samples, step_batch_ = batch;
             if (update(s)) {
                 *status = WB_THETA_NOT_FINITE;
                 return s + 1;
@@ -291,24 +292,40 @@ private:
             if (spec.decay_factor) own.weight_decay *= spec.decay_factor[i];
             const Drift rates{spec.shrink ? spec.shrink[drift] : 0.0, spec.noise_std ? spec.noise_std[drift] : 0.0,
                               spec.second_moment ? spec.second_moment[i] : 0.0, spec.lazy && spec.lazy[i]};
-            not_finite |= update_range<float>(own, arrays, table, spec.colptr[column], spec.colptr[column + spec.n_in[i]],
-                                              rates, wiring.dead);
+            const int64_t from = spec.colptr[column], to = spec.colptr[column + spec.n_in[i]];
+            if (rates.lazy && spec.born)  // who stands still grows no older
+                for (int64_t k = from; k < to; ++k) spec.born[k] += wiring.gradient.get()[k] == 0.0f;
+            not_finite |= update_range<float>(own, arrays, table, from, to, rates, wiring.dead);
         }
         std::vector<int64_t>& counts = counts_;
         counts.assign(static_cast<size_t>(2 * spec.layers), 0);
         if (wiring.dead.count > 0 && !not_finite) {
             if (spec.born) wiring.carried.push_back(wb_carried{spec.born, 4, rule.clock});
+            const int64_t *open_columns = nullptr, *open_counts = nullptr;
+            if (takes_rows(spec) && spec.lazy && spec.lazy[run_.layers[0].layer_id]) {
+                // Newborns of that layer come to columns that are present in this step.
+                const std::vector<int64_t>& present = rows_.present(step_samples_, step_batch_);
+                open_counts_.assign(static_cast<size_t>(spec.layers), -1);
+                open_counts_[static_cast<size_t>(run_.layers[0].layer_id)] = static_cast<int64_t>(present.size());
+                open_columns = present.data(), open_counts = open_counts_.data();
+            }
             const RewireTask task{spec.budget, spec.layers, spec.n_in, spec.n_out, spec.colptr, spec.packed_rows,
                                   wiring.carried.data(), static_cast<int64_t>(wiring.carried.size()),
                                   wiring.columns.empty() ? nullptr : wiring.columns.data(), spec.seed, spec.index,
-                                  rule.step, spec.shares, most_listed(spec.budget), spec.open_columns,
-                                  spec.open_counts};
+                                  rule.step, spec.shares, most_listed(spec.budget), open_columns,
+                                  open_counts};
             rewire_wiring(task, wiring.dead.indices.data(), wiring.dead.count, counts.data(),
                           counts.data() + spec.layers, 1, wiring.scratch);
             if (spec.born) wiring.carried.pop_back();
         }
         if (born) std::copy(counts.begin(), counts.begin() + spec.layers, born);
         return not_finite;
+    }
+
+    // Whether a layer of this wiring is given sparse rows.
+    bool takes_rows(const wb_fused_wiring& spec) const {
+        const int32_t first = run_.layers[0].wiring;
+        return rows_.given() && first >= 0 && &run_.wirings[first] == &spec;
     }
 
     // Connections that are active: with theta >= 0, where it is bound to its sign.
@@ -328,7 +345,9 @@ private:
     std::vector<Floats> input_values_;
     InputPanel input_;
     SparseRows rows_;
-    std::vector<int64_t> counts_;
+    std::vector<int64_t> counts_, open_counts_;
+    const int64_t* step_samples_ = nullptr;  // of the step that is taken now
+    int64_t step_batch_ = 0;
 };
 
 static int64_t entry_fused_steps_f32(const wb_fused_run* run, int32_t* status) {

@@ -79,6 +79,17 @@ public:
         }
     }
 
+    // The columns that are not 0 in some of the samples, sorted.
+    const std::vector<int64_t>& present(const int64_t* samples, int64_t count) {
+        present_.clear();
+        for (int64_t b = 0; b < count; ++b)
+            for (int64_t j = starts_[samples[b]]; j < starts_[samples[b] + 1]; ++j)
+                if (values_[j] != 0.0f) present_.push_back(columns_[j]);
+        std::sort(present_.begin(), present_.end());
+        present_.erase(std::unique(present_.begin(), present_.end()), present_.end());
+        return present_;
+    }
+
     // Asks for the rows of the next step.
     void prefetch(const int64_t* samples, int64_t count) const {
         constexpr int64_t kMostLines = 512;
@@ -95,6 +106,7 @@ private:
     const int32_t* columns_;
     const float* values_;
     std::vector<Meeting> meetings_;
+    std::vector<int64_t> present_;
 };
 
 }  // namespace wb::WB_ISA

@@ -230,8 +230,6 @@ typedef struct wb_fused_wiring {
     const double* decay_factor;
     const double* second_moment;  // [layers], or null: 0
     const int32_t* lazy;      // [layers], or null: none; as in wb_drift_and_noise
-    const int64_t* open_columns;  // as in wb_step
-    const int64_t* open_counts;
     int64_t rewire_every;     // steps whose number is a multiple rewire, in others theta stops at 0; 0: never rewire
     double weight_decay;
     int64_t clock;            // how often theta was moved before this call

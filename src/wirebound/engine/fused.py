@@ -16,7 +16,7 @@ from torch.autograd.graph import increment_version
 from wirebound import schedule
 from wirebound.engine import modules
 from wirebound.engine.modules import DivergedError, never
-from wirebound.engine.rows import SparseRows
+from wirebound.engine.rows import SparseRows, first_layer, note_columns
 from wirebound.engine.stack import read_stack, why_not_fused
 from wirebound.engine.window import StepWindow, join, mean
 from wirebound.methods import DeepR, Method
@@ -70,6 +70,8 @@ class FusedEngine:
         self.y = y.contiguous()
         self._check_data(stack[0][0].in_features, stack[-1][0].out_features)
         self.wirings = wirings(model)
+        if isinstance(x, SparseRows):
+            note_columns(first_layer(model), x.occurring())
         # Only SGD, Adam and AdamW are accepted, for which the adapter knows the rule and makes torch's state.
         self.adapter = method.adapter if isinstance(method, DeepR) else OptimizerAdapter(method.optimizer, self.wirings)
 
@@ -287,6 +289,8 @@ class FusedEngine:
         found |= {"lr_factor": _doubles(rates.lr), "decay_factor": _doubles(rates.weight_decay)}
         if isinstance(self.method, DeepR):
             found["shares"] = None if shares is None else _doubles(shares)
+            if (lazy := self.method.lazy_layers(wiring)) is not None:
+                found["lazy"] = array_of(ctypes.c_int32, len(lazy))(*lazy)
             found["born"] = self.adapter.born[number] if self.adapter.born else None
         _, n_in, n_out = c_shapes(wiring.geometry)
         return {

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wirebound.engine.rows import SparseRows
+from wirebound.engine.rows import SparseRows, first_layer, note_columns
 from wirebound.engine.window import Skip, StepWindow, join
 from wirebound.methods import Method
 from wirebound.nn.sparse_layer import SparseLayer, wirings
@@ -143,6 +143,8 @@ class ModuleEngine:
         loss: Callable[..., Tensor] | None = None,
     ) -> None:  # fmt: skip
         self.model, self.method, self.x, self.y = model, method, x, y
+        if isinstance(x, SparseRows):
+            note_columns(first_layer(model), x.occurring())
         real = y is not None and y.is_floating_point()
         self.loss: Callable[..., Tensor] = loss or (F.mse_loss if real else F.cross_entropy)  # as in the fused path
         self.name = "reference" if backend_of(next(model.parameters())).name == "reference" else "module"

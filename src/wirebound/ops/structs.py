@@ -69,7 +69,7 @@ FusedLayer = _struct(
 FusedWiring = _struct(
     "FusedWiring", "int64: budget layers",
     "pointer: n_in n_out colptr packed_rows theta moment1 moment2 moment2_max born shares shrink noise_std",
-    "int64: drift_stride", "pointer: lr_factor decay_factor second_moment lazy open_columns open_counts", "int64: rewire_every", "double: weight_decay", "int64: clock", "uint64: seed", "int32: index bound",
+    "int64: drift_stride", "pointer: lr_factor decay_factor second_moment lazy", "int64: rewire_every", "double: weight_decay", "int64: clock", "uint64: seed", "int32: index bound",
 )  # fmt: skip
 FusedRun = _struct(
     "FusedRun", "int64: steps first_step n_layers n_wirings", "pointer: layers wirings", "Rule: rule", "pointer: lr x",

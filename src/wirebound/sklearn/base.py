@@ -6,11 +6,13 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from wirebound.engine.rows import SparseRows, first_layer, start_where_inputs_are
 from wirebound.export.network import Network, read_network
 from wirebound.methods import METHODS, RunLength
 from wirebound.nn.perceptron import draw_weights, perceptron
@@ -132,6 +134,8 @@ class DeepREstimator(BaseEstimator):  # type: ignore[misc]
         else:
             names = ("connectivity", "budget", "scope", "allocation", "init", "seed")
             self.model_ = sparsify(model, **{name: settings[name] for name in names})
+            if issparse(examples.X):
+                start_where_inputs_are(first_layer(self.model_), SparseRows.of(examples.X))
         rates = (settings[name] for name in ("learning_rate", "momentum", "weight_decay"))
         optimizer = make_optimizer(settings["optimizer"], self.model_.parameters(), *rates)
         length = RunLength(-(-len(examples) // min(batch_size, len(examples))), settings["epochs"])
