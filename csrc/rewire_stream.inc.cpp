@@ -118,7 +118,7 @@ static void for_each_mark(const RewireScratch& scratch, Function&& function) {
 }
 
 // Replaces the marked.
-static void rewire_by_streaming(const RewireTask& task, int64_t n_dead, int64_t* born, int64_t* died, int threads,
+static void rewire_by_streaming(RewireTask task, int64_t n_dead, int64_t* born, int64_t* died, int threads,
                                 RewireScratch& scratch) {
     list_layers(task, scratch);
     scratch.ranks.reserve(static_cast<size_t>(n_dead));  // before anything moves: it may not be there
@@ -126,6 +126,12 @@ static void rewire_by_streaming(const RewireTask& task, int64_t n_dead, int64_t*
     drop_marked(task, died, scratch);
     leave_out_of_all(task, threads, scratch);
     count_dormant(task, nullptr, scratch);
+    int64_t room = 0;
+    for (int64_t here : scratch.dormant) room += here;
+    if (has_open_list(task) && room < n_dead) {
+        task.open_counts = nullptr;
+        count_dormant(task, nullptr, scratch);
+    }
     draw_ranks(task, n_dead, born, scratch);
     place_among_survivors(task, born, scratch);
     open_all(task, n_dead, threads, scratch);

@@ -186,8 +186,8 @@ typedef struct wb_step {
     int64_t* born;       // out, [layers]
     int64_t* died;       // out, [layers]
     int64_t* active;     // out, [layers]: thetas >= 0 afterwards, counted
-    const int64_t* open_columns;  // null: newborns may come to any column. Or the columns, sorted, of each layer in turn
-    const int64_t* open_counts;   // [layers]: how many; -1: all columns of the layer, of which none are listed
+    const int64_t* open_columns;  // newborns come to these columns while they have room: sorted, of each layer in turn
+    const int64_t* open_counts;   // [layers]: how many; -1: all of the layer, of which none are listed. Null: all of all
     int32_t wiring_index;
 } wb_step;
 

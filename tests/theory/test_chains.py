@@ -16,6 +16,7 @@ from wirebound_lab.theory import (
     draw_constraint,
     formal_law,
     formal_step,
+    lazy_step,
     run,
     set_number,
     soft_deep_r_step,
@@ -246,3 +247,21 @@ def test_long_runs_at_small_steps_leave_no_room():
         _run(soft_deep_r_step, ASYMMETRIC, **few).active, soft_law(ASYMMETRIC, temperature, wide).by_number()
     )
     assert found.value <= found.limit + 0.003
+
+
+def test_inputs_that_are_off_at_times_keep_the_law_if_newborns_come_to_those_that_are_on():
+    """Time runs by the steps in which an input is on, for births as for deaths; births anywhere would favour who is rarely on."""
+    on, temperature = (1.0, 0.5, 0.25, 0.5), 0.7
+    strict = strict_law(ASYMMETRIC, 2, temperature, BOX).by_number()
+    few = {"temperature": temperature, "eta": 0.01, "chains": 512, "span": 20.0, "burn_in": 20.0}
+    found = distance(_run(lazy_step(on), ASYMMETRIC, **few).constraints, strict)
+    assert found.value <= found.limit + STEP_ERROR
+    wrong = distance(_run(lazy_step(on, births="anywhere"), ASYMMETRIC, **few).constraints, strict)
+    assert wrong.value > wrong.limit + 10 * STEP_ERROR
+
+
+def test_inputs_that_are_always_on_make_no_difference():
+    few = {"span": 1.0, "burn_in": 0.0, "chains": 64}
+    lazy, plain = _run(lazy_step((1.0,) * 4), SYMMETRIC, **few), _run(deep_r_step, SYMMETRIC, **few)
+    assert lazy.samples == plain.samples
+    assert (lazy.active.sum(0) > 0).sum() == (plain.active.sum(0) > 0).sum()

@@ -93,7 +93,7 @@ def note_columns(layer: SparseLinear | None, columns: Tensor) -> None:
     if layer is not None and layer.wiring.seen is not None:
         seen = layer.wiring.seen.setdefault(layer.layer_id, SeenColumns(layer.in_features, layer.wiring.theta.device))
         seen.flags[columns] = 1
-        seen.changed()
+        seen.count = int(seen.flags.sum())
 
 
 @torch.no_grad()

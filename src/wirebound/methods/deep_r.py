@@ -218,8 +218,7 @@ class DeepR(Watching, LangevinMethod):
     def _prepare_lazy(self, number: int, wiring: Wiring, lazy: Sequence[bool], step: int, clamp: bool) -> None:
         """What comes before a step in which some layers leave those alone who have no gradient."""
         self._require_kernel_rule()
-        if not clamp:
-            self.occurring[number].let_unseen_die_(step)
+        self.occurring[number].before_step_(step, rewires=not clamp)
         grad = wiring.theta.grad
         assert grad is not None
         for is_lazy, (first, last) in zip(lazy, itertools.pairwise(wiring.bounds), strict=True):
@@ -234,7 +233,7 @@ class DeepR(Watching, LangevinMethod):
             self._prepare_lazy(number, wiring, lazy, step, clamp)
             open_columns = self.occurring[number].open_columns()
         if self.wants_sources(step):
-            return self._step_by_gradient(number, wiring, drifts, step)
+            return self._step_by_gradient(number, wiring, drifts, step, open_columns)
         if wiring.constrained or wiring.has_frozen:  # newborns are drawn among the positions that are allowed
             born, dead = [0] * len(wiring.layers), self.update(number, wiring, drifts, step, clamp=clamp)
             if dead.numel():
@@ -249,7 +248,7 @@ class DeepR(Watching, LangevinMethod):
         return active, wiring.changed(before, counts.born, counts.died)[0]
 
     def _step_by_gradient(
-        self, number: int, wiring: Wiring, drifts: Sequence[DriftAndNoise], step: int
+        self, number: int, wiring: Wiring, drifts: Sequence[DriftAndNoise], step: int, open_columns: ops.OpenColumns | None
     ) -> tuple[list[int], list[int]]:
         sources, group = self.sources(wiring), self.adapter.group(wiring)
         dead = self.update(number, wiring, drifts, step, clamp=False)
@@ -259,14 +258,23 @@ class DeepR(Watching, LangevinMethod):
         survivors, died = positions[alive], positions[dead]
         counts = births_of_layers(wiring, survivors, died, step, self.shares[number])
         uphill = bool(group.get("maximize"))
-        newborns = self.choose(Growth(wiring, survivors, died, counts, sources, step, uphill))
+        newborns = self.choose(Growth(wiring, survivors, died, counts, sources, step, uphill, open_columns))
         born, _ = wiring.replace_(dead, newborns, self.adapter.carried(number, group), survivors=survivors)
         return wiring.layer_active, born
 
     def train(self, step: int) -> tuple[list[int], list[int]]:
         active, rewired = super().train(step)
         self.note(step, rewired)
+        self._forget_present()
         return active, rewired
+
+    def _forget_present(self) -> None:
+        for occurring in self.occurring:
+            occurring.forget_present()
+
+    def forget_gradients(self) -> None:
+        super().forget_gradients()
+        self._forget_present()
 
     def next_look(self, step: int) -> float:
         """The step after which rates are adjusted next; infinity: never."""

@@ -1,22 +1,26 @@
-"""Connections where inputs occur, for layers that are given sparse rows: which columns are open to newborns, and who moves.
+"""Connections where inputs are, for layers that are given sparse rows.
 
-Of a million hashed columns most never occur. A connection there is never judged, since no gradient reaches it, so it would
-hold its part of the budget for good. Two rules keep the budget where inputs are:
+Of a million hashed columns a step has a few thousand. Two rules keep the budget where inputs are:
 
-    newborns come to columns that have occurred in a training pass, uniformly over the dormant positions of those
-    in each rewiring step one in ``PART`` of the connections at columns that never occurred dies, until there is none
+    newborns come to columns that are present in this step, uniformly over the dormant positions of those
+    in each rewiring step one in ``PART`` of the connections at columns that were never present dies, until there is none
 
-The first wiring, drawn over all columns, so moves to those that occur within the first few hundred steps, while these
-become known; from then on all connections are at columns that occur.
+By the first, an input that is there in a share p of all steps is drawn for p times as often as one that is always there. Its
+connections are judged, and so die, in those steps only: births and deaths keep their balance (``docs/theory.md``), which
+births over all columns that were ever seen would shift to inputs that are rarely there. By the second, the first wiring,
+which is drawn over all columns, moves to those that occur within the first few hundred steps, while these become known.
+From then on every connection is at an input that occurs, since all are born there.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from wirebound import ops
+from wirebound.methods.grow.gradient import several_ranks
 from wirebound.ops.layout import for_connections
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.wiring import Wiring
@@ -26,33 +30,35 @@ PART = 100
 
 
 class Occurring:
-    """The columns of one wiring that have occurred, as its layers note them."""
+    """The columns of one wiring that are present, or ever were, as its layers note them."""
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
-        self._open: ops.OpenColumns | None = None
-        self._settled: set[int] = set()  # layers that have no connection at a column that never occurred
+        self._settled: set[int] = set()  # layers that have no connection at a column that was never present
 
     @property
     def seen(self) -> dict[int, SeenColumns]:
         return self.wiring.seen or {}
 
     def open_columns(self) -> ops.OpenColumns | None:
-        """Where newborns may come to; None: anywhere. The same object while nothing new occurs."""
-        seen = self.seen
-        if not seen:
+        """Where newborns of this step may come to; None: anywhere."""
+        if not (seen := self.seen):
             return None
-        columns = [seen[layer].columns if layer in seen else None for layer in range(len(self.wiring.layers))]
-        known = self._open
-        if known is None or any(a is not b for a, b in zip(known.columns, columns, strict=True)):
-            known = self._open = ops.OpenColumns(self.wiring.geometry, columns)
-        return known
+        columns = [seen[i].present() if i in seen else None for i in range(len(self.wiring.layers))]
+        return ops.OpenColumns(self.wiring.geometry, columns)
 
     @torch.no_grad()
-    def let_unseen_die_(self, step: int) -> None:
-        """θ < 0 for some of the connections at columns that never occurred; the step then replaces them."""
-        for layer, seen in self.seen.items():
-            if layer not in self._settled:
+    def before_step_(self, step: int, *, rewires: bool) -> None:
+        """Let all ranks know what each has seen; then θ < 0 for some of the connections at columns that were never present,
+        which the step replaces."""
+        for layer, seen in sorted(self.seen.items()):
+            if several_ranks():
+                present = torch.zeros_like(seen.flags)
+                present[seen.present()] = 1
+                dist.all_reduce(present, op=dist.ReduceOp.MAX)
+                seen.forget_present()
+                seen.add_flags(present)
+            if rewires and layer not in self._settled:
                 self._let_die_(layer, seen, step)
 
     def _let_die_(self, layer: int, seen: SeenColumns, step: int) -> None:
@@ -63,14 +69,19 @@ class Occurring:
         if not places.numel():
             self._settled.add(layer)
             return
-        room = seen.columns.numel() * wiring.layers[layer].n_out - (flags.numel() - places.numel())
-        count = min(-(-places.numel() // PART), room)
+        columns = index.first + seen.present()
+        taken = int((index.colptr[columns + 1] - index.colptr[columns]).sum())
+        count = min(-(-places.numel() // PART), columns.numel() * wiring.layers[layer].n_out - taken)
         stream, device = stream_of(Stream.MOVED, wiring.index, layer=layer), places.device
         chosen = ops.backend_on(device).sample_sorted(places.numel(), count, wiring.seed, stream, step, device)
         wiring.theta[index.start + places[chosen]] = -1.0
 
+    def forget_present(self) -> None:
+        for seen in self.seen.values():
+            seen.forget_present()
+
     def state(self) -> list[Tensor]:
-        """Of each layer a bit for each column; empty where inputs are not sparse."""
+        """Of each layer a bit for each column that was ever present; empty where inputs are not sparse."""
         nothing = torch.empty(0, dtype=torch.uint8)
         return [_bits(self.seen[i].flags) if i in self.seen else nothing for i in range(len(self.wiring.layers))]
 
@@ -85,6 +96,8 @@ class Occurring:
 
     def load(self, state: Sequence[Tensor]) -> None:
         self.check_state(state)
+        if self.wiring.seen is None:  # the method is not lazy
+            return
         seen = self.wiring.seen = {}
         for layer, bits in enumerate(state):
             if bits.numel():
@@ -92,10 +105,9 @@ class Occurring:
                 own = seen[layer] = SeenColumns(n_in, self.wiring.theta.device)
                 own.set(torch.nonzero(_flags(bits)[:n_in]).view(-1))
         self._settled.clear()
-        self._open = None
 
 
-_WEIGHTS = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8)
+_WEIGHTS = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device="cpu")
 
 
 def _bits(flags: Tensor) -> Tensor:

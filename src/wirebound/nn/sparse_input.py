@@ -106,8 +106,8 @@ class _CsrProduct(torch.autograd.Function):
                 seen = wiring.seen[layer.layer_id] = SeenColumns(layer.in_features, theta.device)
         flags = None if seen is None else seen.flags
         dtheta, new = ops.backend_of(theta).csr_backward(rows, dy, theta, index, need_dtheta, flags)
-        if seen is not None and new:
-            seen.changed()
+        if seen is not None:
+            seen.add(columns[values != 0], new)
         dbias = dy.sum(0) if need_dbias else None
         if wiring.watch is not None:
             wiring.watch.setdefault(layer.layer_id, []).append(CsrGradient(rows, dy, layer.in_features))

@@ -19,14 +19,14 @@ from wirebound.ops.device import DeviceBackend
 from wirebound.ops.layer_shapes import GATES, ConvWindow, CsrRows, Recurrence, RecurrentGradients, Stack, StackLayer, StackWiring
 from wirebound.ops.layout import Geometry, LayerIndex
 from wirebound.ops.native import NativeBackend
-from wirebound.ops.reference.open_columns import OpenColumns
+from wirebound.ops.reference.open_columns import OpenColumns, dormant_counts, draw_in_open
 from wirebound.ops.reference.steps import Dormant, draw_in_layers, draw_layers, draw_newborns, replace_
 from wirebound.ops.rule import Counts, DriftAndNoise, Rule, RuleKind, State, StepCounts, WiringArrays, numbers
 
 __all__ = [
     "GATES", "Backend", "ConvWindow", "Counts", "CsrRows", "Dormant", "DriftAndNoise", "Geometry", "LayerIndex", "OpenColumns", "Recurrence",
     "RecurrentGradients", "Rule", "RuleKind", "Stack", "StackLayer", "StackWiring", "State",
-    "StepCounts", "WiringArrays", "backend_behind", "backend_of", "backend_on", "draw_in_layers", "draw_layers", "draw_newborns",
+    "StepCounts", "WiringArrays", "backend_behind", "backend_of", "backend_on", "dormant_counts", "draw_in_layers", "draw_in_open", "draw_layers", "draw_newborns",
     "native_available", "numbers", "register", "replace_", "unregister", "use", "whole_wirings",
 ]  # fmt: skip
 

@@ -85,7 +85,7 @@ def draw_newborns(
         chosen: sorted dormant positions that must be among them; the rest is drawn.
         counts: newborns of each layer; by default they are drawn over all layers.
         shares: the layer of each newborn in proportion to these, else uniformly over the wiring.
-        open_columns: where they may come to, without ``chosen``; by default anywhere.
+        open_columns: where those that are drawn may come to; by default anywhere.
     """
     geometry, name = wiring.geometry, (wiring.seed, wiring.index, step)
     chosen = survivors[:0] if chosen is None else chosen
@@ -105,7 +105,9 @@ def draw_newborns(
             wanted = shared_counts(wiring, occupied, wanted[0], number, step, shares)
         return newborns_among(wiring, occupied, wanted, number, step, counts is not None or shares is not None)[0]
     sample = ops.backend_on(survivors.device).sample_sorted
-    if open_columns is not None:
+    if open_columns is not None and counts is not None:
+        drawn = ops.draw_in_open(open_columns, occupied, counts, name, sample)
+    elif open_columns is not None:
         drawn = ops.draw_newborns(wiring, occupied, dead.numel() - chosen.numel(), step, shares, closed, sample, open_columns)
     elif counts is not None:
         drawn = ops.draw_in_layers(wiring, occupied, counts, step, sample)
@@ -142,8 +144,17 @@ def draw_dormant(wiring: Wiring, occupied: Tensor, count: int, step: int) -> Ten
     return dormant.at(sample(dormant.size, min(count, dormant.size), wiring.seed, stream, step, device))
 
 
-def draw_dormant_in_layers(wiring: Wiring, occupied: Tensor, counts: Sequence[int], step: int) -> tuple[Tensor, list[int]]:
-    """``draw_dormant`` of so many positions of each layer, or of all that it has; and how many they are of each."""
+def draw_dormant_in_layers(
+    wiring: Wiring, occupied: Tensor, counts: Sequence[int], step: int, open_columns: ops.OpenColumns | None = None
+) -> tuple[Tensor, list[int]]:
+    """``draw_dormant`` of so many positions of each layer, or of all that it has; and how many they are of each. With
+    ``open_columns`` in there only."""
+    if open_columns is not None:
+        rooms = ops.dormant_counts(open_columns, occupied)
+        frozen = (wiring.is_frozen(layer) for layer in range(len(wiring.layers)))
+        most = [0 if still else min(count, room) for count, room, still in zip(counts, rooms, frozen, strict=True)]
+        backend, name = ops.backend_on(occupied.device), (wiring.seed, wiring.index, step)
+        return ops.draw_in_open(open_columns, occupied, most, name, backend.sample_sorted, Stream.CANDIDATE), most
     geometry, device, drawn, ranks = wiring.geometry, occupied.device, list[int](), list[Tensor]()
     sample, dormant_before = ops.backend_on(device).sample_sorted, 0
     for layer, (count, size, have) in enumerate(zip(counts, geometry.sizes, per_layer(geometry, occupied), strict=True)):

@@ -2,13 +2,14 @@
 
     formal_step        Algorithm 3: T_θ moves the θ of c and leaves the others, T_c draws a new compatible c
     deep_r_step        Algorithm 1: a θ below 0 is forgotten, a newborn starts at θ = 0
+    lazy_step          Algorithm 1 where inputs are off at times: who is off stands still, newborns come to who is on
     soft_deep_r_step   Algorithm 2: dormant θ walk on, at the box they stop; no c
 
 A step has the signature (problem, θ, c, step size η, temperature T, generator) → (θ, c).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -65,6 +66,29 @@ def deep_r_step(problem: Problem, theta: Floats, c: Bools, eta: float, temperatu
     c = alive.copy()
     c[short] = draw_constraint(alive[short], active, generator)
     return np.where(alive, moved, np.where(c, 0.0, FORGOTTEN)), c
+
+
+def lazy_step(on: Sequence[float], births: str = "present") -> Step:
+    """Algorithm 1 with ``lazy="on"``, for inputs each of which is there in a share of the steps, ``on``, at random.
+
+    Who is off is left alone, and newborns are drawn among the dormant that are on. ``births="anywhere"`` draws them among all
+    that are dormant, which is another law.
+    """
+    share = np.asarray(on, dtype=float)
+
+    def step(problem: Problem, theta: Floats, c: Bools, eta: float, temperature: float, generator: Random) -> State:
+        here, active = generator.random(c.shape) < share, int(c[0].sum())
+        moved = np.where(here, langevin(problem, theta, eta, temperature, generator), theta)
+        alive = c & (moved >= 0)
+        short = (alive != c).any(1)
+        c = alive.copy()
+        # Who dies is on, so as many that are on are dormant: those that are off are never among the K first.
+        kept, away = alive[short], ~here[short] & ~alive[short] if births == "present" else False
+        keys = generator.random(kept.shape) - kept + away
+        c[short] = keys <= np.partition(keys, active - 1, axis=1)[:, active - 1 : active]
+        return np.where(alive, moved, np.where(c, 0.0, FORGOTTEN)), c
+
+    return step
 
 
 def soft_deep_r_step(

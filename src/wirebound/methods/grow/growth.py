@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from torch import Tensor
 
+from wirebound.ops import OpenColumns
 from wirebound.wiring import GradientSource, Wiring, draw_newborns
 
 
@@ -20,6 +21,7 @@ class Growth:
     sources: Mapping[int, Sequence[GradientSource]]  # by layer: what the backward passes left
     step: int
     uphill: bool = False  # the optimiser maximises
+    open_columns: OpenColumns | None = None  # where connections may be born; None: anywhere
 
     @property
     def regions(self) -> list[tuple[range, int]]:

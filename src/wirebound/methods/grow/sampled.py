@@ -48,7 +48,7 @@ class SampledGradient:
         if chosen.numel() == growth.dead.numel():
             return chosen
         where = (growth.wiring, growth.survivors, growth.dead, growth.step)
-        return draw_newborns(*where, chosen=chosen, counts=growth.counts)
+        return draw_newborns(*where, chosen=chosen, counts=growth.counts, open_columns=growth.open_columns)
 
     def _scores(self, growth: Growth, positions: Tensor) -> Tensor:
         gradient, wiring = gradient_at(growth, positions), growth.wiring
@@ -69,7 +69,7 @@ def draw_candidates(growth: Growth, candidates: float) -> tuple[Tensor, list[int
         return positions, [positions.numel()]
     places = zip(growth.counts, wiring.layer_places, strict=True)
     counts = [max(count, round(candidates * active)) if count else 0 for count, active in places]
-    return draw_dormant_in_layers(wiring, survivors, counts, step)
+    return draw_dormant_in_layers(wiring, survivors, counts, step, growth.open_columns)
 
 
 def gradient_at(growth: Growth, positions: Tensor) -> Tensor:

@@ -134,15 +134,15 @@ def draw_newborns(
 ) -> Tensor:  # fmt: skip
     """Sorted positions of ``count`` newborns: uniform over all dormant ones, or over those of layers drawn by share.
 
-    Nobody is born in layers that are ``closed``, or outside of ``open_columns``: a draw counts positions as if those layers
-    and columns were not there.
+    Nobody is born in layers that are ``closed``, or outside of ``open_columns`` while these have room: a draw counts positions
+    as if those layers and columns were not there.
     """
-    if open_columns is not None:
+    if open_columns is not None and closed is not None:
+        open_columns = open_columns.without(closed)
+    if open_columns is not None and sum(room := dormant_counts(open_columns, survivors)) >= count:
         name = (wiring.seed, wiring.index, step)
-        open_columns = open_columns if closed is None else open_columns.without(closed)
         if shares is None:
             return draw_in_open(open_columns, survivors, count, name, sample)
-        room = dormant_counts(open_columns, survivors)
         counts = draw_layers(count, shares, room, wiring.seed, stream_of(Stream.NEWBORN_LAYER, wiring.index), step)
         return draw_in_open(open_columns, survivors, counts, name, sample)
     geometry, device = wiring.geometry, survivors.device
