@@ -37,21 +37,24 @@ Case = tuple[str, str, dict[str, Any]]  # what the table calls it, who it is, it
 
 DEEP_R = "DeepRClassifier"
 CASES: list[Case] = [
-    ("DEEP R, linear, K = 20,000", DEEP_R, {"hidden_layer_sizes": [], "budget": 20_000}),
-    ("DEEP R, linear, K = 100,000", DEEP_R, {"hidden_layer_sizes": [], "budget": 100_000}),
     ("DEEP R, 128 hidden, K = 50,000", DEEP_R, {"hidden_layer_sizes": [128], "budget": 50_000}),
     ("DEEP R, 128 hidden, K = 200,000", DEEP_R, {"hidden_layer_sizes": [128], "budget": 200_000}),
-    ("fixed wiring, linear, K = 100,000", DEEP_R, {"hidden_layer_sizes": [], "budget": 100_000, "method": "fixed"}),
+    ("DEEP R, 128 hidden, K = 800,000", DEEP_R, {"hidden_layer_sizes": [128], "budget": 800_000}),
+    ("DEEP R, linear, K = 200,000", DEEP_R, {"hidden_layer_sizes": [], "budget": 200_000}),
     ("fixed wiring, 128 hidden, K = 200,000", DEEP_R, {"hidden_layer_sizes": [128], "budget": 200_000, "method": "fixed"}),
     ("SGDClassifier, log loss", "SGDClassifier", {}),
     ("LogisticRegression, l1", "LogisticRegression, l1", {}),
     ("MLPClassifier, best 4,096 columns", "MLPClassifier", {}),
 ]
-GRIDS: dict[str, dict[str, list[Any]]] = {  # chosen on held-out texts, each case by itself
-    DEEP_R: {"l1": [0.03, 0.1, 0.3], "learning_rate": [0.01, 0.03], "epochs": [5, 15]},
-    "SGDClassifier": {"alpha": [1e-4, 1e-5, 1e-6, 1e-7], "max_iter": [10, 30], "tol": [None]},
-    "LogisticRegression, l1": {"C": [1.0, 3.0, 10.0, 30.0]},
-    "MLPClassifier": {"alpha": [1e-4, 1e-2], "max_iter": [5, 15], "learning_rate_init": [1e-3]},
+_MIDDLE = "DEEP R, 128 hidden, K = 200,000"
+SAME_AS = {f"DEEP R, 128 hidden, K = {budget}": _MIDDLE for budget in ("50,000", "800,000")}  # settings of another budget
+GRIDS: dict[str, dict[str, list[Any]]] = {  # by title, or by who it is
+    _MIDDLE: {"l1": [0.03, 0.1, 0.3], "learning_rate": [0.01, 0.03], "epochs": [10]},
+    "DEEP R, linear, K = 200,000": {"l1": [0.03], "learning_rate": [0.03, 0.3], "epochs": [10]},
+    "fixed wiring, 128 hidden, K = 200,000": {"learning_rate": [0.01, 0.03], "epochs": [3, 10]},
+    "SGDClassifier": {"alpha": [1e-5, 1e-6, 1e-7], "max_iter": [20], "tol": [None]},
+    "LogisticRegression, l1": {"C": [3.0, 10.0, 30.0]},
+    "MLPClassifier": {"max_iter": [5, 15]},
 }
 RANDOM = (DEEP_R, "SGDClassifier", "MLPClassifier")  # those that another seed changes
 
@@ -96,18 +99,19 @@ def settings_of(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
         yield dict(zip(grid, values, strict=True))
 
 
-def choose(cases: Sequence[Case], folder: Path, known: dict[str, Any]) -> dict[str, Any]:
+def choose(cases: Sequence[Case], folder: Path, known: dict[str, Any], out: Path) -> dict[str, Any]:
     """The settings of each case that do best on the held-out texts, and all that were tried."""
     for title, name, own in cases:
+        if title in SAME_AS:
+            continue
         tried = known.get(title, {}).get("tried", [])
-        for settings in settings_of(GRIDS[name]):
-            if own.get("method") == "fixed" and settings.get("l1", 0) != GRIDS[DEEP_R]["l1"][0]:
-                continue  # which has none
+        for settings in settings_of(GRIDS.get(title) or GRIDS[name]):
             if any(line["settings"] == settings for line in tried):
                 continue
             found = run_apart(folder, name, "held", 0, {**own, **settings})
             tried.append({"settings": settings, "accuracy": found["accuracy"], "seconds": found["seconds"]})
             print(f"{title:<40} {settings} {100 * found['accuracy']:.2f} %, {found['seconds']:.1f} s", flush=True)
+            write_study(out, "settings", known | {title: {"tried": tried}}, None)  # a run that is broken off goes on from there
         best = max(tried, key=lambda line: line["accuracy"])
         known[title] = {"settings": best["settings"], "held_out_accuracy": best["accuracy"], "tried": tried}
     return known
@@ -116,7 +120,7 @@ def choose(cases: Sequence[Case], folder: Path, known: dict[str, Any]) -> dict[s
 def test(cases: Sequence[Case], folder: Path, chosen: Mapping[str, Any], seeds: Sequence[int]) -> list[dict[str, Any]]:
     lines = []
     for title, name, own in cases:
-        settings = {**own, **chosen[title]["settings"]}
+        settings = {**own, **chosen[SAME_AS.get(title, title)]["settings"]}
         found = [run_apart(folder, name, "test", seed, settings) for seed in (seeds if name in RANDOM else seeds[:1])]
         joined = {key: [one[key] for one in found] for key in found[0]}
         lines.append({"title": title, "name": name, "settings": settings, **joined})
@@ -163,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     texts = data.load_texts(options.texts)
     chosen = read_json(options.out, "settings") or {}
     if options.what == "words":
-        title, _, own = next(case for case in cases if case[1] == DEEP_R)
+        title, _, own = next(case for case in CASES if case[0] == _MIDDLE)
         settings = {**own, **chosen.get(title, {}).get("settings", {})}
         options.out.mkdir(parents=True, exist_ok=True)
         drawn = wide_text_words.draw_words(texts, vectorizer(max(options.bits)), title, settings)
@@ -173,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(work)
         if options.what == "choose":
             write_texts(texts, min(options.bits), folder)
-            write_study(options.out, "settings", choose(cases, folder, chosen), None)
+            write_study(options.out, "settings", choose(cases, folder, chosen, options.out), None)
             return 0
         known = {table["shape"]["columns"]: table for table in read_json(options.out, "table") or []}
         for bits in options.bits:

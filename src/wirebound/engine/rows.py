@@ -5,6 +5,7 @@ And what the first layer should know of them before a step is taken: which colum
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +74,9 @@ class SparseRows:
         torch.cumsum(counts, 0, out=starts[1:])
         at = torch.arange(int(starts[-1])) + (first - starts[:-1]).repeat_interleave(counts)
         size = (len(chosen), self.width)
-        return torch.sparse_csr_tensor(starts, self.columns[at].long(), self.values[at], size, check_invariants=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch says once that its CSR tensors are in beta
+            return torch.sparse_csr_tensor(starts, self.columns[at].long(), self.values[at], size, check_invariants=False)
 
     def occurring(self) -> Tensor:
         """The columns that occur, sorted: int64."""
