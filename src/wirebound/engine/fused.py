@@ -288,6 +288,8 @@ class FusedEngine:
         rates = wiring.layer_rates
         found |= {"lr_factor": _doubles(rates.lr), "decay_factor": _doubles(rates.weight_decay)}
         if isinstance(self.method, DeepR):
+            if (lazy := self.method.lazy_layers(wiring)) is not None:
+                found["lazy"] = array_of(ctypes.c_int32, len(lazy))(*lazy)
             found["shares"] = None if shares is None else _doubles(shares)
             if (lazy := self.method.lazy_layers(wiring)) is not None:
                 found["lazy"] = array_of(ctypes.c_int32, len(lazy))(*lazy)

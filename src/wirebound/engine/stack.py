@@ -63,6 +63,10 @@ def why_not_fused(model: nn.Module, method: Method) -> str:
         return f"method (={type(method).__name__}) has no fused step"
     if isinstance(method, DeepR) and method.births != "uniform":
         return f"births (={method.births!r}) needs each layer's gradient in the step, which the fused step does not keep"
+    if isinstance(method, DeepR) and any(wiring.seen for wiring in wirings(model)):
+        return "a layer was given sparse rows, and newborns come to the columns of each step"
+    if isinstance(method, DeepR) and method.lazy == "on" and method.adapter.born:
+        return "lazy steps with newborn_moments='own' count the age of each connection"
     if any(wiring.constrained for wiring in wirings(model)):
         return "neurons have caps or signs"
     stack = read_stack(model)

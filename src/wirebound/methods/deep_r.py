@@ -14,6 +14,12 @@ start with their layer's second moment where the optimiser keeps one; in that se
 (``rewire_every``; θ then stops at 0 in between); and in that newborns of a global budget are spread over the layers by
 their initial shares, as the authors' code does, unless ``newborns="uniform"``.
 
+With ``lazy``, always on in layers that are given sparse rows, the first line is for all active connections whose gradient
+in this step is not exactly 0; all others stand still. In layers with sparse rows newborns are drawn among the dormant
+connections of columns that these rows have, and connections at columns that never had an input die, a hundredth of them in
+each step (``occurring.py``). Inputs that are always on make that Algorithm 1 again; with inputs that are off at times the
+chain keeps its law (docs/theory.md).
+
 With ``births="gradient"`` the last line of the box is another, which is no longer Algorithm 1, nor does its sampling of
 a posterior hold: how many newborns each layer gets is drawn as before; in each such layer as many dormant connections as
 ``candidates`` · its active ones are drawn uniformly, and born are those of them whose gradient pulls θ up most, the
@@ -276,6 +282,14 @@ class DeepR(Watching, LangevinMethod):
         super().forget_gradients()
         self._forget_present()
 
+    def _touched(self, wiring: Wiring) -> list[float] | None:
+        """The share of each layer's connections that the last step judged; None: all."""
+        lazy, grad = self.lazy_layers(wiring), wiring.theta.grad
+        if lazy is None or grad is None:
+            return None
+        parts = zip(lazy, grad.split(wiring.layer_places), strict=True)
+        return [int(part.count_nonzero()) / max(1, part.numel()) if is_lazy else 1.0 for is_lazy, part in parts]
+
     def next_look(self, step: int) -> float:
         """The step after which rates are adjusted next; infinity: never."""
         by_layer = self.newborn_moments == "layer" and self.adapter.own.has_ages
@@ -291,7 +305,7 @@ class DeepR(Watching, LangevinMethod):
             return
         if self.turnover is not None:
             for price in self.turnover.prices:
-                price.look(step, self.adapter.lr(self.adapter.group(price.wiring)))
+                price.look(step, self.adapter.lr(self.adapter.group(price.wiring)), self._touched(price.wiring))
         if self.newborn_moments == "layer":
             self.second_moments = [v for number in range(len(self.wirings)) for v in self.adapter.second_moments(number)]
         self._looks += 1

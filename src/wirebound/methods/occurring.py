@@ -21,6 +21,7 @@ from torch import Tensor
 
 from wirebound import ops
 from wirebound.methods.grow.gradient import several_ranks
+from wirebound.ops.device.steps import refuse_open_columns
 from wirebound.ops.layout import for_connections
 from wirebound.ops.philox import Stream, stream_of
 from wirebound.wiring import Wiring
@@ -51,6 +52,8 @@ class Occurring:
     def before_step_(self, step: int, *, rewires: bool) -> None:
         """Let all ranks know what each has seen; then θ < 0 for some of the connections at columns that were never present,
         which the step replaces."""
+        if self.seen and self.wiring.is_whole:
+            refuse_open_columns()
         for layer, seen in sorted(self.seen.items()):
             if several_ranks():
                 present = torch.zeros_like(seen.flags)

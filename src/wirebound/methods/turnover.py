@@ -16,6 +16,10 @@ start at θ = 0: they are never established, so they count as flicker only.
 it by what their connections are worth. The first α, and bounds for all later ones, follow from the prior that the paper
 gives α: chance alone would spread θ exponentially with the mean D/(ηα), in which D = s²/2 · mean² is the diffusion of a
 step, so that ηα = s²/2 · mean holds such connections at the strength that the layer has.
+
+In layers where a step leaves those alone who have no gradient (``lazy``), time runs by the steps in which a connection has
+one: n is the number of steps times the share of connections that have a gradient in a step. Newborns that are still at
+θ = 0, since their input did not come back yet, do not count in the layer's mean.
 """
 
 import itertools
@@ -62,8 +66,9 @@ class Price:
         return self.alpha
 
     @torch.no_grad()
-    def look(self, step: int, lr: float) -> None:
-        """Compare what became of the connections that are followed with what was wanted; ``lr`` is η now."""
+    def look(self, step: int, lr: float, touched: Sequence[float] | None = None) -> None:
+        """Compare what became of the connections that are followed with what was wanted; ``lr`` is η now, and ``touched``
+        the share of each layer's connections that a step judges, 1 where it judges all."""
         wiring, theta, period = self.wiring, self.wiring.theta.detach(), step - self.looked
         sizes, rates = wiring.layer_places, wiring.layer_rates
         asked = torch.cat((self.drawn, self.established))
@@ -79,12 +84,16 @@ class Price:
         wandered = (theta.index_select(0, at) - self.strength.index_select(0, was_at)).square().split(met)
         expected = died = prior = count = 0.0
         for layer, (own, squares, size) in enumerate(zip(theta.split(sizes), wandered, sizes, strict=True)):
+            share = 1.0 if touched is None else touched[layer]
+            if share < 1:
+                own = own[own > 0]
             square, mean, rate = mean_of(squares), mean_of(own), rates.lr[layer]
-            if not square or not mean or not rate or rates.frozen[layer]:
+            if not share or not square or not mean or not rate or rates.frozen[layer]:
                 continue
-            s = math.sqrt(square / period) / mean
-            dormant = 1 - size / wiring.layers[layer].possible  # a full layer can replace nothing
-            expected += followed[layer] * -math.expm1(-period * self.turnover * s * dormant)
+            steps = period * share
+            s = math.sqrt(square / steps) / mean
+            dormant = max(0.0, 1 - size / _possible(wiring, layer))  # a full layer can replace nothing
+            expected += followed[layer] * -math.expm1(-steps * self.turnover * s * dormant)
             died += followed[layer] - still_there[layer]
             prior += size * s * s / 2 * mean / rate
             count += size
@@ -159,6 +168,12 @@ class Turnover:
             price.check_state(own)
         for price, own in zip(self.prices, state, strict=True):
             price.load_state_dict(own)
+
+
+def _possible(wiring: Wiring, layer: int) -> int:
+    """Positions that a layer's connections may have: with sparse inputs, at columns that occur."""
+    shape, seen = wiring.layers[layer], (wiring.seen or {}).get(layer)
+    return shape.possible if seen is None else max(1, seen.count * shape.n_out)
 
 
 def _differences(numbers: Sequence[int]) -> list[int]:

@@ -16,7 +16,16 @@ from torch.utils._python_dispatch import _disable_current_modes
 from wirebound.ops import library, work
 from wirebound.ops.backend import Backend
 from wirebound.ops.device import DeviceBackend
-from wirebound.ops.layer_shapes import GATES, ConvWindow, CsrRows, Recurrence, RecurrentGradients, Stack, StackLayer, StackWiring
+from wirebound.ops.layer_shapes import (
+    GATES,
+    ConvWindow,
+    CsrRows,
+    Recurrence,
+    RecurrentGradients,
+    Stack,
+    StackLayer,
+    StackWiring,
+)
 from wirebound.ops.layout import Geometry, LayerIndex
 from wirebound.ops.native import NativeBackend
 from wirebound.ops.reference.open_columns import OpenColumns, dormant_counts, draw_in_open

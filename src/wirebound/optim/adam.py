@@ -42,7 +42,10 @@ class AdamRule(OptimizerRule):
         if second is None or not clock:
             return super().second_moments(wiring, group, clock)
         correction = 1 - float(group["betas"][1]) ** clock
-        return [mean_of(second[a:b]) / correction for a, b in itertools.pairwise(wiring.bounds)]
+        parts = (second[a:b] for a, b in itertools.pairwise(wiring.bounds))
+        # With sparse inputs most connections may still wait for their first gradient.
+        had = (part[part > 0] if layer in (wiring.seen or ()) else part for layer, part in enumerate(parts))
+        return [mean_of(part) / correction for part in had]
 
     def state(self, kept: Mapping[str, Any], born: Tensor | None, clock: int) -> State:
         return State(None, kept["exp_avg"], kept["exp_avg_sq"], kept.get("max_exp_avg_sq"), born, clock)

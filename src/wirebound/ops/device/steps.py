@@ -5,7 +5,7 @@ counts of such a step are -1.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -214,10 +214,9 @@ def shared_counts(
     return layers_by_share(count, most, shares, room, full, wiring.seed, stream, step)
 
 
-def _refuse_open(open_columns: OpenColumns | None) -> None:
-    if open_columns is not None:
-        instead = 'train on the CPU, or use lazy="off", by which they are drawn among all columns'
-        raise NotImplementedError(f"newborns cannot be drawn among the columns that occur on another device than the CPU: {instead}")
+def refuse_open_columns() -> NoReturn:
+    instead = 'train on the CPU, or use lazy="off", by which they are drawn among all columns'
+    raise NotImplementedError(f"newborns cannot be drawn among columns with an input on another device than the CPU: {instead}")
 
 
 class DeviceSteps:
@@ -243,7 +242,8 @@ class DeviceSteps:
         self, wiring: WiringArrays, carried: Carried, dead: Tensor, step: int, shares: Sequence[float] | None,
         open_columns: OpenColumns | None = None,
     ) -> tuple[Counts, Counts]:  # fmt: skip
-        _refuse_open(open_columns)
+        if open_columns is not None:
+            refuse_open_columns()
         born, died, _ = rewire(wiring, carried, mask_of(dead, wiring.packed_rows.numel()), step, shares)
         return born, died
 
@@ -252,7 +252,8 @@ class DeviceSteps:
         drifts: Sequence[DriftAndNoise], carried: Carried, step: int, shares: Sequence[float] | None, *, clamp: bool,
         open_columns: OpenColumns | None = None,
     ) -> StepCounts:  # fmt: skip
-        _refuse_open(open_columns)
+        if open_columns is not None:
+            refuse_open_columns()
         theta, noise = theta.detach(), stream_of(Stream.NOISE, wiring.index)
         factors = _Factors(drifts, theta, _edges(wiring))
         moved, kept = _moved(theta, grad, rule, state, factors, (wiring.seed, noise, step), True)
