@@ -67,7 +67,7 @@ def test_predictions_do_not_depend_on_the_kind_of_matrix():
 def test_modules_learn_too_and_weights_count():
     X, y = hashed(120)
     weights = np.where(y == 0, 3.0, 1.0)
-    model = DeepRClassifier((16,), budget=600, epochs=8, class_weight={0: 2.0, 1: 1.0, 2: 1.0}, random_state=0)
+    model = DeepRClassifier((16,), budget=600, epochs=40, class_weight={0: 2.0, 1: 1.0, 2: 1.0}, random_state=0)
     model.fit(X, y, sample_weight=weights)
     assert exact(model)
     assert model.score(X, y) > 0.8

@@ -60,7 +60,7 @@ class FusedEngine:
     def __init__(
         self, model: nn.Module, method: Method, x: Tensor | SparseRows, y: Tensor, scale: float = 1.0, soft: bool = False
     ) -> None:
-        if reason := why_not_fused(model, method):
+        if reason := why_not_fused(model, method, isinstance(x, SparseRows)):
             raise ValueError(f"this training cannot be fused: {reason}")
         stack = read_stack(model)
         assert not isinstance(stack, str)

@@ -31,7 +31,7 @@ def choose_engine(
     """
     several = "y has several labels" if loss is F.binary_cross_entropy_with_logits else ""
     special = several if weights is None else "rows or classes are weighted"
-    reason = special or why_not_fused(model, method)
+    reason = special or why_not_fused(model, method, isinstance(x, SparseRows))
     if wanted == "fused" and reason:
         raise ValueError(f"engine (='fused') cannot run this: {reason}")
     if not special:
