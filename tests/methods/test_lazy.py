@@ -105,6 +105,25 @@ def test_newborns_come_to_columns_that_are_there(implementation, newborns, birth
     assert born > 50
 
 
+def test_connections_of_closed_units_are_judged_where_their_input_is_there(implementation):
+    model = wb.sparsify(torch.nn.Sequential(torch.nn.Linear(30, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)), budget=40, seed=0)
+    rewiring = wb.DeepR(model, torch.optim.Adam(model.parameters(), lr=0.1), l1=100.0, noise=0.0)
+    (wiring,) = wb.wirings(model)
+    with torch.no_grad():
+        model[0].bias.fill_(-1000.0)
+    x = torch.zeros(2, 30)
+    x[:, :15] = 1.0
+    before, first = wiring.positions(), wiring.layer_places[0]
+    model(x.to_sparse_csr()).square().sum().backward()
+    assert not wiring.theta.grad[:first].any()
+    rewiring.step()
+    wiring.check()
+    now = wiring.positions()
+    away = before[:first][before[:first] // 4 >= 15]
+    assert torch.isin(away, now).sum() >= away.numel() - 1  # but for one in a hundred, rounded up
+    assert wiring.theta[: wiring.layer_places[0]][now[: wiring.layer_places[0]] // 4 < 15].max() == 0  # all died
+
+
 def test_both_implementations_draw_the_same():
     results = []
     for name in ("reference", "native"):

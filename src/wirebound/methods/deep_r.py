@@ -14,9 +14,8 @@ start with their layer's second moment where the optimiser keeps one; in that se
 (``rewire_every``; θ then stops at 0 in between); and in that newborns of a global budget are spread over the layers by
 their initial shares, as the authors' code does, unless ``newborns="uniform"``.
 
-With ``lazy``, always on in layers that are given sparse rows, the first line is for all active connections whose gradient
-in this step is not exactly 0; all others stand still. In layers with sparse rows newborns are drawn among the dormant
-connections of columns that these rows have, and connections at columns that never had an input die, a hundredth of them in
+In layers that are given sparse rows (``lazy``) the first line is for all active connections whose column these rows have; all
+others stand still. Newborns are drawn among the dormant connections of such columns, and connections at columns that never had an input die, a hundredth of them in
 each step (``occurring.py``). Inputs that are always on make that Algorithm 1 again; with inputs that are off at times the
 chain keeps its law (docs/theory.md).
 
@@ -59,7 +58,7 @@ _START = "Adam's second moment of a newborn: its layer's, or its own from the fi
 MOMENTS = Setting("newborn_moments", "str", "layer", _START, choices=("layer", "own"))
 
 _CHOICE = "births: uniform among the dormant, as the paper has it, or those of drawn candidates whose gradient pulls most"
-_JUDGED = "whom a step moves, pulls and kills: on, those whose gradient is not exactly 0; off, all; auto, on in layers with sparse input"
+_JUDGED = "whom a step moves, pulls and kills: on, those whose gradient is not exactly 0; off, all; auto, those with an input in layers with sparse rows"
 LAZY = Setting("lazy", "str", AUTO, _JUDGED, choices=(AUTO, "on", "off"))
 BIRTHS = Setting("births", "str", "uniform", _CHOICE, choices=("uniform", "gradient"))
 
@@ -165,9 +164,10 @@ class DeepR(Watching, LangevinMethod):
         births: ``"uniform"`` over the dormant connections, as in Algorithm 1, or ``"gradient"``: among drawn candidates,
             those whose gradient pulls their θ up most (above, what differs from the paper). Such a step needs the
             layers' inputs and output gradients, so it runs module by module, not fused.
-        lazy: which connections a step judges (optimiser, ℓ1, noise, death): with ``"on"`` those whose gradient in this step is
-            not exactly 0, while all others stand still, θ and optimiser state included; with ``"off"`` all, as in
-            Algorithm 1; ``"auto"`` is on in layers that are given sparse input. See above, what differs from the paper.
+        lazy: which connections a step judges (optimiser, ℓ1, noise, death), while all others stand still, θ and optimiser
+            state included. ``"auto"``: in layers that are given sparse rows those whose input is there, in others all.
+            ``"on"``: in other layers, too, only those whose gradient in this step is not exactly 0. ``"off"``: all, as in
+            Algorithm 1. See above, what differs from the paper.
         candidates: with ``births="gradient"``, how many are drawn in a layer, as a multiple of its active connections.
     """
 
@@ -224,7 +224,8 @@ class DeepR(Watching, LangevinMethod):
     def _prepare_lazy(self, number: int, wiring: Wiring, lazy: Sequence[bool], step: int, clamp: bool) -> None:
         """What comes before a step in which some layers leave those alone who have no gradient."""
         self._require_kernel_rule()
-        self.occurring[number].before_step_(step, rewires=not clamp)
+        uphill = bool(self.adapter.group(wiring).get("maximize"))
+        self.occurring[number].before_step_(step, rewires=not clamp, uphill=uphill)
         grad = wiring.theta.grad
         assert grad is not None
         for is_lazy, (first, last) in zip(lazy, itertools.pairwise(wiring.bounds), strict=True):

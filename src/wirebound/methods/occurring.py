@@ -28,6 +28,9 @@ from wirebound.wiring import Wiring
 from wirebound.wiring.occurring import SeenColumns
 
 PART = 100
+# The gradient that says "judged" where it is 0 although the input was there, as at a unit that is closed: so small that it moves
+# nothing, and upwards, so that α = 0 kills nobody.
+JUDGED = 1e-30
 
 
 class Occurring:
@@ -49,9 +52,9 @@ class Occurring:
         return ops.OpenColumns(self.wiring.geometry, columns)
 
     @torch.no_grad()
-    def before_step_(self, step: int, *, rewires: bool) -> None:
+    def before_step_(self, step: int, *, rewires: bool, uphill: bool) -> None:
         """Let all ranks know what each has seen; then θ < 0 for some of the connections at columns that were never present,
-        which the step replaces."""
+        which the step replaces; and mark all those as judged whose input is there."""
         if self.seen and self.wiring.is_whole:
             refuse_open_columns()
         for layer, seen in sorted(self.seen.items()):
@@ -63,6 +66,20 @@ class Occurring:
                 seen.add_flags(present)
             if rewires and layer not in self._settled:
                 self._let_die_(layer, seen, step)
+            self._mark_judged_(layer, seen, uphill)
+
+    def _mark_judged_(self, layer: int, seen: SeenColumns, uphill: bool) -> None:
+        """Where an input is there and the gradient 0, make it ``JUDGED``."""
+        index, grad = self.wiring.layer_index(layer), self.wiring.theta.grad
+        assert grad is not None
+        columns = index.first + seen.present()
+        begin = index.colptr[columns]
+        counts = index.colptr[columns + 1] - begin
+        total = int(counts.sum())
+        places = torch.repeat_interleave(begin - (counts.cumsum(0) - counts), counts, output_size=total)
+        places += torch.arange(total, device=places.device)
+        found = grad[places]
+        grad[places] = torch.where(found == 0, JUDGED if uphill else -JUDGED, found)
 
     def _let_die_(self, layer: int, seen: SeenColumns, step: int) -> None:
         wiring = self.wiring

@@ -80,7 +80,9 @@ def draw_in_open(
         each = torch.searchsorted(ranks, edges).tolist()
         by_layer = [ranks[a:b] - edge for (a, b), edge in zip(itertools.pairwise(each), edges[:-1], strict=True)]
     else:
-        streams = [stream_of(purpose, index, layer=layer) for layer in range(len(rooms))]
-        by_layer = [sample(*call, seed, stream, step, device) for *call, stream in zip(rooms, counts, streams, strict=True)]
+        by_layer = [
+            sample(room, count, seed, stream_of(purpose, index, layer=layer), step, device)
+            for layer, (room, count) in enumerate(zip(rooms, counts, strict=True))
+        ]
     drawn = (philox.dormant_at(ranks, own) for ranks, own in zip(by_layer, occupied, strict=True))
     return torch.cat([open_columns.unpack(packed, layer) for layer, packed in enumerate(drawn)])
