@@ -8,6 +8,7 @@
 #include "fused_input.inc.cpp"
 #include "fused_layer.inc.cpp"
 #include "fused_loss.inc.cpp"
+#include "fused_rows.inc.cpp"
 #include "rewire.inc.cpp"
 #include "update.inc.cpp"
 
@@ -54,18 +55,19 @@ struct FusedWiring {
 
 class FusedStack {
 public:
-    explicit FusedStack(const wb_fused_run& run) : run_(run) {
+    explicit FusedStack(const wb_fused_run& run) : run_(run), rows_(run.row_starts, run.row_columns, run.row_values) {
         int64_t batch = 0;
         for (int64_t s = 0; s < run.steps; ++s) batch = std::max(batch, run.batch[s]);
         const int64_t width = std::min<int64_t>((batch + 7) / 8 * 8, 32);
-        for (int64_t i = 0; i < run.n_wirings; ++i) add_wiring(run.wirings[i]);
+        for (int64_t i = 0; i < run.n_wirings; ++i)
+            add_wiring(run.wirings[i], rows_.given() && run.layers[0].wiring == i ? run.layers[0].layer_id : -1);
         for (int64_t i = 0; i < run.n_layers; ++i) {
             const wb_fused_layer& spec = run.layers[i];
             layers_.push_back(FusedLayer{&spec, Floats(spec.n_out * width), Floats(spec.n_out * width),
                                          Floats(spec.wiring < 0 ? spec.n_in * spec.n_out : 0), Floats(spec.n_out), {},
                                          Dropout(spec, batch), Floats(i > 0 && spec.dropout > 0.0 ? spec.n_in * width : 0)});
         }
-        input_values_.emplace_back((run.layers[0].n_in + 7) / 8 * 8 * width);
+        input_values_.emplace_back(rows_.given() ? 0 : (run.layers[0].n_in + 7) / 8 * 8 * width);
         input_.panel = input_values_[0].get();
         input_.n_in = run.layers[0].n_in;
     }
@@ -83,23 +85,27 @@ public:
                 *status = WB_LOSS_NOT_FINITE;
                 return s;
             }
+            step_samples_ = samples, step_batch_ = batch;
             if (update(s)) {
                 *status = WB_THETA_NOT_FINITE;
                 return s + 1;
             }
+            if (run_.active) run_.active[s] = active();
             samples += batch;
         }
         return run_.steps;
     }
 
 private:
-    void add_wiring(const wb_fused_wiring& spec) {
+    // `on_rows`: the layer that takes sparse rows, or -1; its connections are found by their columns.
+    void add_wiring(const wb_fused_wiring& spec, int64_t on_rows) {
         FusedWiring wiring{&spec, Floats(spec.budget), {}, {}, {}, {}, {}, {}, {}};
         bool any_thin = false;
         int64_t column = 0;
         for (int64_t i = 0; i < spec.layers; ++i) {
             const int64_t end = column + spec.n_in[i];
-            const bool thin = is_thin(spec.colptr[end] - spec.colptr[column], spec.n_in[i], spec.n_out[i]) && end < INT32_MAX;
+            const bool thin = i != on_rows && end < INT32_MAX &&
+                              is_thin(spec.colptr[end] - spec.colptr[column], spec.n_in[i], spec.n_out[i]);
             wiring.is_thin.push_back(thin);
             wiring.first_column.push_back(column);
             any_thin |= thin;
@@ -136,7 +142,8 @@ private:
 
     void prefetch(const int64_t* samples, int64_t count) const {
         const int64_t size = run_.x_is_bytes ? 1 : 4;
-        prefetch_samples(static_cast<const char*>(run_.x), run_.x_stride * size, input_.n_in * size, samples, count);
+        if (rows_.given()) rows_.prefetch(samples, count);
+        else prefetch_samples(static_cast<const char*>(run_.x), run_.x_stride * size, input_.n_in * size, samples, count);
         if (run_.loss_kind == WB_CROSS_ENTROPY)
             for (int64_t b = 0; b < count; ++b) __builtin_prefetch(run_.labels + samples[b]);
     }
@@ -175,11 +182,19 @@ private:
     // Forward and backward of one panel, which begins with sample `first` of the batch; returns the sum of its losses.
     template <int V>
     double panel(int64_t first, const int64_t* samples, int64_t count, int64_t batch) {
-        gather<V>(samples, count);
-        if (layers_[0].dropout.is_on()) layers_[0].dropout.apply<V>(first, input_.panel, input_.panel);
+        if (!rows_.given()) {
+            gather<V>(samples, count);
+            if (layers_[0].dropout.is_on()) layers_[0].dropout.apply<V>(first, input_.panel, input_.panel);
+        }
         const float* x = input_.panel;
         for (FusedLayer& layer : layers_) {
             const PanelLayer view = view_of(layer);
+            if (&layer == &layers_[0] && rows_.given()) {
+                rows_.meet(view, run_.scale, samples, count);
+                rows_.forward<V>(view);
+                x = view.output;
+                continue;
+            }
             if (&layer != &layers_[0]) {
                 layer.ranges.assign(1, Range{0, view.part.connections});
                 if (layer.dropout.is_on()) {
@@ -205,7 +220,8 @@ private:
             layer.dropout.apply<V>(first, delta, delta);
             activate_backward(before.spec->activation, before.output.get(), delta, before.spec->n_out * V * 8);
         }
-        backward_layer<V>(view_of(layers_[0]), layers_[0].ranges, WB_IDENTITY, input_.panel, nullptr);
+        if (rows_.given()) rows_.backward<V>(view_of(layers_[0]));
+        else backward_layer<V>(view_of(layers_[0]), layers_[0].ranges, WB_IDENTITY, input_.panel, nullptr);
         return loss;
     }
 
@@ -276,17 +292,28 @@ private:
             if (spec.decay_factor) own.weight_decay *= spec.decay_factor[i];
             const Drift rates{spec.shrink ? spec.shrink[drift] : 0.0, spec.noise_std ? spec.noise_std[drift] : 0.0,
                               spec.second_moment ? spec.second_moment[i] : 0.0, spec.lazy && spec.lazy[i]};
-            not_finite |= update_range<float>(own, arrays, table, spec.colptr[column], spec.colptr[column + spec.n_in[i]],
-                                              rates, wiring.dead);
+            const int64_t from = spec.colptr[column], to = spec.colptr[column + spec.n_in[i]];
+            if (rates.lazy && spec.born)  // who stands still grows no older
+                for (int64_t k = from; k < to; ++k) spec.born[k] += wiring.gradient.get()[k] == 0.0f;
+            not_finite |= update_range<float>(own, arrays, table, from, to, rates, wiring.dead);
         }
         std::vector<int64_t>& counts = counts_;
         counts.assign(static_cast<size_t>(2 * spec.layers), 0);
         if (wiring.dead.count > 0 && !not_finite) {
             if (spec.born) wiring.carried.push_back(wb_carried{spec.born, 4, rule.clock});
+            const int64_t *open_columns = nullptr, *open_counts = nullptr;
+            if (takes_rows(spec) && spec.lazy && spec.lazy[run_.layers[0].layer_id]) {
+                // Newborns of that layer come to columns that are present in this step.
+                const std::vector<int64_t>& present = rows_.present(step_samples_, step_batch_);
+                open_counts_.assign(static_cast<size_t>(spec.layers), -1);
+                open_counts_[static_cast<size_t>(run_.layers[0].layer_id)] = static_cast<int64_t>(present.size());
+                open_columns = present.data(), open_counts = open_counts_.data();
+            }
             const RewireTask task{spec.budget, spec.layers, spec.n_in, spec.n_out, spec.colptr, spec.packed_rows,
                                   wiring.carried.data(), static_cast<int64_t>(wiring.carried.size()),
                                   wiring.columns.empty() ? nullptr : wiring.columns.data(), spec.seed, spec.index,
-                                  rule.step, spec.shares, most_listed(spec.budget)};
+                                  rule.step, spec.shares, most_listed(spec.budget), open_columns,
+                                  open_counts};
             rewire_wiring(task, wiring.dead.indices.data(), wiring.dead.count, counts.data(),
                           counts.data() + spec.layers, 1, wiring.scratch);
             if (spec.born) wiring.carried.pop_back();
@@ -295,12 +322,32 @@ private:
         return not_finite;
     }
 
+    // Whether a layer of this wiring is given sparse rows.
+    bool takes_rows(const wb_fused_wiring& spec) const {
+        const int32_t first = run_.layers[0].wiring;
+        return rows_.given() && first >= 0 && &run_.wirings[first] == &spec;
+    }
+
+    // Connections that are active: with theta >= 0, where it is bound to its sign.
+    int64_t active() const {
+        int64_t count = 0;
+        for (const FusedWiring& wiring : wirings_) {
+            const float* theta = wiring.spec->theta;
+            const bool bound = wiring.spec->bound;
+            for (int64_t k = 0; k < wiring.spec->budget; ++k) count += !bound || theta[k] >= 0.0f;
+        }
+        return count;
+    }
+
     const wb_fused_run& run_;
     std::vector<FusedWiring> wirings_;
     std::vector<FusedLayer> layers_;
     std::vector<Floats> input_values_;
     InputPanel input_;
-    std::vector<int64_t> counts_;
+    SparseRows rows_;
+    std::vector<int64_t> counts_, open_counts_;
+    const int64_t* step_samples_ = nullptr;  // of the step that is taken now
+    int64_t step_batch_ = 0;
 };
 
 static int64_t entry_fused_steps_f32(const wb_fused_run* run, int32_t* status) {

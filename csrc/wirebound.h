@@ -261,6 +261,10 @@ typedef struct wb_fused_run {
     double* loss;               // out, [steps]
     int64_t* born;              // out, newborns at [step * born_stride + layer], wirings one after another; may be null
     int64_t born_stride;
+    const int64_t* row_starts;  // or null. The data set as sparse rows instead of x: the nonzeros of sample i are
+    const int32_t* row_columns; // row_starts[i] .. row_starts[i + 1]; columns, in [0, n_in), may occur twice and add up.
+    const float* row_values;    // The network sees scale * value; shift and the dropout of inputs are not for them
+    int64_t* active;            // out, [steps], or null: connections that are active after each step, counted
 } wb_fused_run;
 
 // ---- stack ---------------------------------------------------------------------------------------------------------

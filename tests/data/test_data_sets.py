@@ -127,7 +127,7 @@ def test_validation_split_refuses(count: int, seed: int) -> None:
 
 
 def test_unknown_name_and_useless_path() -> None:
-    assert data.names() == ("mnist", "cifar10", "digits", "speech", "timit", "spoken")
+    assert data.names() == ("mnist", "cifar10", "digits", "speech", "timit", "spoken", "debian", "stdlib")
     with pytest.raises(data.DataError, match=r"data \(='imagenet'\) must be one of mnist, cifar10, digits"):
         data.load("imagenet")
     with pytest.raises(data.DataError, match="must be None for digits"):

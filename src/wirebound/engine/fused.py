@@ -16,6 +16,7 @@ from torch.autograd.graph import increment_version
 from wirebound import schedule
 from wirebound.engine import modules
 from wirebound.engine.modules import DivergedError, never
+from wirebound.engine.rows import SparseRows, first_layer, note_columns
 from wirebound.engine.stack import read_stack, why_not_fused
 from wirebound.engine.window import StepWindow, join, mean
 from wirebound.methods import DeepR, Method
@@ -49,28 +50,37 @@ _MOMENTS = {"momentum_buffer": "moment1", "exp_avg": "moment1", "exp_avg_sq": "m
 class FusedEngine:
     """Takes steps in the native library, on one thread, for what ``why_not_fused`` accepts.
 
-    ``x``: float32 or uint8, [examples, features], of which the network sees ``scale * x``. ``y``: int64 labels for softmax
-    cross-entropy, or float32 targets for the mean square, or with ``soft`` probabilities of the classes for cross-entropy.
+    ``x``: float32 or uint8, [examples, features], of which the network sees ``scale * x``; or sparse rows, for which the
+    first layer costs as many operations as nonzeros meet connections. ``y``: int64 labels for softmax cross-entropy, or
+    float32 targets for the mean square, or with ``soft`` probabilities of the classes for cross-entropy.
     """
 
     name = "fused"
 
-    def __init__(self, model: nn.Module, method: Method, x: Tensor, y: Tensor, scale: float = 1.0, soft: bool = False) -> None:
-        if reason := why_not_fused(model, method):
+    def __init__(
+        self, model: nn.Module, method: Method, x: Tensor | SparseRows, y: Tensor, scale: float = 1.0, soft: bool = False
+    ) -> None:
+        if reason := why_not_fused(model, method, isinstance(x, SparseRows)):
             raise ValueError(f"this training cannot be fused: {reason}")
         stack = read_stack(model)
         assert not isinstance(stack, str)
         self.stack, self.model, self.method, self.scale, self.soft = stack, model, method, scale, soft
         self.on_nan, self.skips = "stop", 0
-        self.x, self.y = x.reshape(len(x), -1).contiguous(), y.contiguous()
+        self.x = x if isinstance(x, SparseRows) else x.reshape(len(x), -1).contiguous()
+        self.y = y.contiguous()
         self._check_data(stack[0][0].in_features, stack[-1][0].out_features)
         self.wirings = wirings(model)
+        if isinstance(x, SparseRows):
+            note_columns(first_layer(model), x.occurring())
         # Only SGD, Adam and AdamW are accepted, for which the adapter knows the rule and makes torch's state.
         self.adapter = method.adapter if isinstance(method, DeepR) else OptimizerAdapter(method.optimizer, self.wirings)
 
     def _check_data(self, n_in: int, n_out: int) -> None:
         x, y = self.x, self.y
-        if x.dtype not in (torch.float32, torch.uint8):
+        if isinstance(x, SparseRows):
+            if self.stack[0].dropout is not None:
+                raise ValueError("dropout of the inputs is not for sparse rows: start the model with a linear layer")
+        elif x.dtype not in (torch.float32, torch.uint8):
             raise ValueError(f"the dtype of x (={x.dtype}) must be float32 or uint8")
         if x.shape[1] != n_in:
             raise ValueError(f"x has {x.shape[1]} features, the first layer takes {n_in}")
@@ -94,13 +104,22 @@ class FusedEngine:
             least, most = map(int, order.aminmax())
             if not 0 <= least <= most < len(self.x):
                 raise ValueError("order must hold numbers of examples")
-        work = batch_size * sum(p.numel() for linear, *_ in self.stack for p in linear.parameters())
+        work = self._work(batch_size)
         stretch = max(1, min(_LONGEST_STEPS, int(_LONGEST_WORK // max(1, work))))
         while start < len(lrs):
             within = start % window
             stop = min(start - within + min((within // stretch + 1) * stretch, window), len(lrs))
             yield self._stretch(order[start * batch_size : stop * batch_size], list(lrs[start:stop]), batch_size)
             start = stop
+
+    def _work(self, batch_size: int) -> int:
+        """About how many operations a step takes."""
+        each = [sum(p.numel() for p in linear.parameters()) for linear, *_ in self.stack]
+        if not isinstance(self.x, SparseRows):
+            return batch_size * sum(each)
+        first, nonzeros = self.stack[0].linear, self.x.nonzeros // max(1, len(self.x)) + 1
+        # Once a step, the rewiring and the update go through all connections and columns.
+        return batch_size * (sum(each[1:]) + nonzeros * first.out_features) + 10 * (sum(each) + first.in_features)
 
     def _stretch(self, order: Tensor, lrs: list[float], batch_size: int) -> StepWindow:
         """One stretch, in pieces between which the method looks at what has come of its rates."""
@@ -145,7 +164,9 @@ class FusedEngine:
                     window, _, _ = self._steps(rest[: taken * batch_size], lrs[at : at + taken], batch_size)
             elif status == _LOSS_NOT_FINITE:
                 failed = rest[taken * batch_size : (taken + 1) * batch_size]
-                where = modules.where_not_finite(model, self.x[failed].to(torch.float32) * self.scale)
+                x = self.x[failed]
+                inputs = x if isinstance(self.x, SparseRows) else x.to(torch.float32) * self.scale
+                where = modules.where_not_finite(model, inputs)
                 if before is None:
                     error = modules.diverged(method.steps + 1, loss, lrs[at + taken], where)
                     error.done = window if taken else None
@@ -177,10 +198,16 @@ class FusedEngine:
         losses, born = array_of(ctypes.c_double, steps)(), array_of(ctypes.c_int64, steps * width)()
         run = {
             "steps": steps, "first_step": method.steps + 1, "rule": rule, "lr": _doubles(lrs),
-            "order": order.contiguous(), "batch": sizes,
-            "x": self.x, "x_stride": self.x.stride(0), "x_is_bytes": self.x.dtype == torch.uint8, "scale": self.scale,
+            "order": order.contiguous(), "batch": sizes, "scale": self.scale,
             "loss": losses, "born": born if nets else None, "born_stride": width,
         }  # fmt: skip
+        counted: Any = ()  # connections that are active after each step, where counting them is little of it
+        if isinstance(self.x, SparseRows):
+            run |= {"row_starts": self.x.starts, "row_columns": self.x.columns, "row_values": self.x.values}
+            if self.wirings:
+                run["active"] = counted = array_of(ctypes.c_int64, steps)()
+        else:
+            run |= {"x": self.x, "x_stride": self.x.stride(0), "x_is_bytes": self.x.dtype == torch.uint8}
         if self.y.dtype == torch.int64:
             run |= {"loss_kind": CROSS_ENTROPY, "labels": self.y}
         else:
@@ -204,11 +231,12 @@ class FusedEngine:
                     state["step"] += taken
         self.adapter.updates = [count + taken for count in self.adapter.updates]
         active = sum(map(_active, self.wirings)) if self.wirings else sum(method.layer_active())
-        if nets and not status and active != sum(w.budget for w in self.wirings):
-            raise WiringError(f"{active} connections are active after step {method.steps}, not K")
+        least, most = min([active, *counted[:taken]]), max([active, *counted[:taken]])
+        if nets and not status and not least == most == sum(w.budget for w in self.wirings):
+            raise WiringError(f"{least} to {most} connections are active up to step {method.steps}, not K")
         newborns = [sum(born[i : taken * width : width]) for i in range(len(method.shapes))]
         done = losses[:taken]
-        window = StepWindow(method.steps - taken + 1, method.steps, mean(done), active, active, newborns, done)
+        window = StepWindow(method.steps - taken + 1, method.steps, mean(done), least, most, newborns, done)
         return window, status, losses[min(taken, steps - 1)]
 
     # What ``fused_steps`` takes, by the names of csrc/wirebound.h.
@@ -263,6 +291,8 @@ class FusedEngine:
             if (lazy := self.method.lazy_layers(wiring)) is not None:
                 found["lazy"] = array_of(ctypes.c_int32, len(lazy))(*lazy)
             found["shares"] = None if shares is None else _doubles(shares)
+            if (lazy := self.method.lazy_layers(wiring)) is not None:
+                found["lazy"] = array_of(ctypes.c_int32, len(lazy))(*lazy)
             found["born"] = self.adapter.born[number] if self.adapter.born else None
         _, n_in, n_out = c_shapes(wiring.geometry)
         return {

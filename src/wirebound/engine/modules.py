@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wirebound.engine.rows import SparseRows, first_layer, note_columns
 from wirebound.engine.window import Skip, StepWindow, join
 from wirebound.methods import Method
 from wirebound.nn.sparse_layer import SparseLayer, wirings
@@ -98,6 +99,7 @@ def broken_gradient(model: nn.Module) -> str:
 
 
 def _finite(tensor: Tensor) -> bool:
+    tensor = tensor.values() if tensor.layout is torch.sparse_csr else tensor
     return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
 
 
@@ -132,14 +134,17 @@ def skip_step(engine: Engine, model: nn.Module, method: Method, where: str) -> S
 class ModuleEngine:
     """The training loop that a user would write, step by step, for ``epoch`` on inputs ``x`` and what belongs to them.
 
+    Of sparse rows each batch is a torch CSR tensor.
     The ``loss`` of outputs and ``y`` is by default cross-entropy, or the mean square for ``y`` of real numbers.
     """
 
     def __init__(
-        self, model: nn.Module, method: Method, x: Tensor | None = None, y: Tensor | None = None,
+        self, model: nn.Module, method: Method, x: Tensor | SparseRows | None = None, y: Tensor | None = None,
         loss: Callable[..., Tensor] | None = None,
     ) -> None:  # fmt: skip
         self.model, self.method, self.x, self.y = model, method, x, y
+        if isinstance(x, SparseRows):
+            note_columns(first_layer(model), x.occurring())
         real = y is not None and y.is_floating_point()
         self.loss: Callable[..., Tensor] = loss or (F.mse_loss if real else F.cross_entropy)  # as in the fused path
         self.name = "reference" if backend_of(next(model.parameters())).name == "reference" else "module"

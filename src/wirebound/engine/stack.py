@@ -52,8 +52,8 @@ def read_stack(model: nn.Module) -> list[Layer] | str:
     return layers if len(parts) == len(layers) else "two layers share their weights"
 
 
-def why_not_fused(model: nn.Module, method: Method) -> str:
-    """Why the fused path cannot run this training; empty if it can."""
+def why_not_fused(model: nn.Module, method: Method, sparse: bool = False) -> str:
+    """Why the fused path cannot run this training, on sparse rows or on dense ones; empty if it can."""
     parameters = list(model.parameters())
     if any(not p.is_cpu or p.dtype != torch.float32 for p in parameters):
         return "parameters must be float32 on the CPU"
@@ -63,10 +63,8 @@ def why_not_fused(model: nn.Module, method: Method) -> str:
         return f"method (={type(method).__name__}) has no fused step"
     if isinstance(method, DeepR) and method.births != "uniform":
         return f"births (={method.births!r}) needs each layer's gradient in the step, which the fused step does not keep"
-    if isinstance(method, DeepR) and any(wiring.seen for wiring in wirings(model)):
+    if isinstance(method, DeepR) and not sparse and any(wiring.seen for wiring in wirings(model)):
         return "a layer was given sparse rows, and newborns come to the columns of each step"
-    if isinstance(method, DeepR) and method.lazy == "on" and method.adapter.born:
-        return "lazy steps with newborn_moments='own' count the age of each connection"
     if any(wiring.constrained for wiring in wirings(model)):
         return "neurons have caps or signs"
     stack = read_stack(model)

@@ -186,9 +186,10 @@ class Layer(_Activated):
         require(given == self.n_in, f"layer {self.name!r} has {self.n_in} inputs, it is given {given}")
         return self, (self.n_out,)
 
-    def forward(self, x: np.ndarray) -> np.ndarray:
-        """Outputs for inputs [examples, features], in the precision of the inputs."""
-        y = (self.matrix().astype(x.dtype) @ np.ascontiguousarray(x.T)).T
+    def forward(self, x: Any) -> np.ndarray:
+        """Outputs for inputs [examples, features], dense or a SciPy matrix in CSR format, in the precision of the inputs."""
+        matrix = self.matrix().astype(x.dtype)
+        y = (matrix @ np.ascontiguousarray(x.T)).T if isinstance(x, np.ndarray) else (x @ matrix.T).toarray()
         return self.activate(y if self.bias is None else y + self.bias)
 
 
@@ -307,9 +308,17 @@ class Network:
             layers.append(found)
         return Network(tuple(layers), shape, self.flat)
 
-    def forward(self, x: np.ndarray, dtype: type = np.float32) -> np.ndarray:
-        """Outputs [examples, numbers] for inputs [examples, ...], by SciPy: each to the last bit independent of the others."""
-        y: np.ndarray = np.asarray(x, dtype=dtype)
+    def forward(self, x: Any, dtype: type = np.float32) -> np.ndarray:
+        """Outputs [examples, numbers] for inputs [examples, ...], by SciPy: each to the last bit independent of the others.
+
+        Inputs may be a SciPy matrix in CSR format if the first layer is linear; they stay sparse.
+        """
+        if hasattr(x, "tocsr"):
+            first = self.layers[0]
+            require(type(first) is Layer, f"layer {first.name!r} must be linear to take sparse inputs")
+            y = first.forward(x.tocsr().astype(dtype, copy=False))
+            return Network(self.layers[1:]).forward(y, dtype) if len(self.layers) > 1 else y
+        y = np.asarray(x, dtype=dtype)
         network = self.sized(y.shape[1:]) if y.ndim > 2 else self
         y = y.reshape(len(y), -1)
         for layer in network.layers:

@@ -23,6 +23,8 @@ from wirebound.wiring.budget import read_allocation
 from wirebound.wiring.draw import INITS
 
 SMALLEST, SHARE = 500, 0.1  # connections, where neither connectivity nor budget is given
+# What None stands for, with dense tables and with sparse rows: chosen on held-out data (results/wide for the second).
+BY_INPUT = {"learning_rate": (0.01, 0.03), "l1": (0.1, 0.03), "standardize": (True, False)}
 
 _KINDS: dict[str, tuple[Any, Any, str]] = {
     "int": (numbers.Integral, int, "a whole number"),
@@ -43,8 +45,11 @@ _RULES = (
 )
 
 
-def read_parameters(estimator: Any, inputs: int, outputs: int) -> dict[str, Any]:
-    """All parameters by name, and ``sizes`` of the layers; settings of the method are among them."""
+def read_parameters(estimator: Any, inputs: int, outputs: int, nonzeros: int | None = None) -> dict[str, Any]:
+    """All parameters by name, and ``sizes`` of the layers; settings of the method are among them.
+
+    ``nonzeros``: of sparse rows to learn from; None for a dense table.
+    """
     fields = {f.name: f.type.__name__ if isinstance(f.type, type) else str(f.type) for f in dataclasses.fields(estimator)}
     given = {name: _typed(name, kind, getattr(estimator, name)) for name, kind in fields.items()}
     for name, choices in {"method": METHODS, **_CHOICES}.items():
@@ -55,6 +60,8 @@ def read_parameters(estimator: Any, inputs: int, outputs: int) -> dict[str, Any]
             value = given[name]
             if value is not None and value != AUTO and not (math.isfinite(value) and holds(value)):
                 raise ValueError(f"{name} (={value}) must be {rule}")
+    for name, values in BY_INPUT.items():
+        given[name] = values[nonzeros is not None] if given[name] is None else given[name]
     if not isinstance(given["allocation"], str):
         raise ValueError(f"allocation (={given['allocation']!r}) must be a string: a rule, or counts with commas")
     given["allocation"] = read_allocation(given["allocation"])
@@ -70,14 +77,16 @@ def read_parameters(estimator: Any, inputs: int, outputs: int) -> dict[str, Any]
         raise ValueError(f"give connectivity (={given['connectivity']}) or budget (={given['budget']}), not both")
     if all(given.get(name) is None for name in ("connectivity", "budget", *method.sized_by)):
         possible = sum(a * b for a, b in itertools.pairwise(sizes))
-        given["budget"] = min(possible, max(SMALLEST, round(SHARE * possible)))
+        most = possible if nonzeros is None else nonzeros  # of a million columns, a tenth of the possible would be millions
+        given["budget"] = min(possible, max(SMALLEST, round(SHARE * min(possible, most))))
     return given
 
 
 def _typed(name: str, kind: str, value: Any) -> Any:
     """A number as one of type ``kind``, or an error that names it; what is no number stays as it is."""
     base, _, rest = kind.partition(" | ")
-    if base not in _KINDS or "tuple" in rest or (value is None and rest == "None") or (value == AUTO and rest == "str"):
+    others = rest.split(" | ")
+    if base not in _KINDS or "tuple" in rest or (value is None and "None" in others) or (value == AUTO and "str" in others):
         return value
     wanted, convert, words = _KINDS[base]
     if not isinstance(value, wanted) or (base != "bool" and isinstance(value, bool | np.bool_)):
@@ -115,13 +124,13 @@ def validate(estimator: Any, X: Any, **checks: Any) -> Any:
 class Examples:
     """Rows to learn from; weights that are None are all the same."""
 
-    X: np.ndarray
+    X: Any  # dense, or a SciPy matrix in CSR format
     y: np.ndarray  # class numbers [rows], labels 0 and 1 [rows, labels], or targets [rows, targets]
     sample_weight: np.ndarray | None = None  # how often a row counts, everywhere
     factors: np.ndarray | None = None  # weights of classes, in the loss alone: [rows] or [rows, labels]
 
     def __len__(self) -> int:
-        return len(self.X)
+        return len(self.y)
 
     def rows(self, chosen: np.ndarray) -> Examples:
         parts = (None if part is None else part[chosen] for part in (self.sample_weight, self.factors))
@@ -140,7 +149,7 @@ class Examples:
         return both / both.mean()
 
 
-def kept_rows(X: np.ndarray, y: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def kept_rows(X: Any, y: np.ndarray, sample_weight: Any) -> tuple[Any, np.ndarray, np.ndarray | None]:
     """X, y and checked weights, without the rows whose weight is 0: they are as if they had never been there."""
     if sample_weight is None:
         return X, y, None

@@ -18,8 +18,9 @@ from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 
 from wirebound.export.network import Network
-from wirebound.sklearn.base import DeepREstimator, as_tensor
+from wirebound.sklearn.base import DeepREstimator
 from wirebound.sklearn.checks import Examples, class_factors, kept_rows, validate
+from wirebound.sklearn.inputs import as_tensor, how_to_check
 from wirebound.sklearn.training import Loss
 
 _PARAMETERS = (DeepREstimator.__doc__ or "").partition("\n")[2]
@@ -60,7 +61,7 @@ class DeepRClassifier(ClassifierMixin, DeepREstimator):  # type: ignore[misc]
 
     def _examples(self, X: Any, y: Any, sample_weight: Any, *, new: bool, classes: Any = None) -> Examples:
         """The rows with classes as numbers; if ``new``, the classes are those of ``classes`` or else of ``y``."""
-        X, y = validate(self, X, y=y, reset=new, dtype=np.float64, multi_output=True)
+        X, y = validate(self, X, y=y, reset=new, multi_output=True, **how_to_check(X))
         y = y.toarray() if issparse(y) else y
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
@@ -111,7 +112,7 @@ class DeepRClassifier(ClassifierMixin, DeepREstimator):  # type: ignore[misc]
         return tags
 
     def _more_tags(self) -> dict[str, Any]:
-        return {"multilabel": True}  # before scikit-learn 1.6
+        return {"multilabel": True, "sparse": True}  # before scikit-learn 1.6
 
 
 class DeepRRegressor(RegressorMixin, DeepREstimator):  # type: ignore[misc]
@@ -140,7 +141,7 @@ class DeepRRegressor(RegressorMixin, DeepREstimator):  # type: ignore[misc]
         return self
 
     def _examples(self, X: Any, y: Any, sample_weight: Any, *, new: bool) -> Examples:
-        X, y = validate(self, X, y=y, reset=new, dtype=np.float64, y_numeric=True, multi_output=True)
+        X, y = validate(self, X, y=y, reset=new, y_numeric=True, multi_output=True, **how_to_check(X))
         self._one_target = y.ndim == 1
         return Examples(*kept_rows(X, y.reshape(len(y), -1).astype(np.float64), sample_weight))
 
@@ -172,4 +173,4 @@ class DeepRRegressor(RegressorMixin, DeepREstimator):  # type: ignore[misc]
         return tags
 
     def _more_tags(self) -> dict[str, Any]:
-        return {"multioutput": True}  # before scikit-learn 1.6
+        return {"multioutput": True, "sparse": True}  # before scikit-learn 1.6

