@@ -48,6 +48,7 @@ from wirebound.nn import (
     SparseLSTMCell,
     SparseRNN,
     SparseRNNCell,
+    centre_gradients_,
     freeze,
     parameter_groups,
     set_rates,
@@ -67,6 +68,6 @@ __all__ = [
     "SoftDeepR", "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
     "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLinear",
     "SparseRNN", "SparseRNNCell", "StepInfo", "WeightAverage", "Wiring", "WiringError", "__version__",
-    "distributed", "drop", "freeze", "grow", "ledger", "load", "parameter_groups", "save", "schedule", "set_rates", "sparsify",
+    "centre_gradients_", "distributed", "drop", "freeze", "grow", "ledger", "load", "parameter_groups", "save", "schedule", "set_rates", "sparsify",
     "to_dense", "unfreeze", "when", "wire_by_correlation_", "wirings",
 ]  # fmt: skip

@@ -1,5 +1,6 @@
 """Layers that ask a wiring for their weights, and ``sparsify``, which puts them into any model."""
 
+from wirebound.nn.centring import centre_gradients_
 from wirebound.nn.conv import SparseConv1d, SparseConv2d, SparseConv3d
 from wirebound.nn.conv_transpose import SparseConvTranspose1d, SparseConvTranspose2d, SparseConvTranspose3d
 from wirebound.nn.correlated import wire_by_correlation_
@@ -15,6 +16,6 @@ from wirebound.nn.stack import SparseSequential
 __all__ = [
     "Dropout", "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
     "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLayer",
-    "SparseLinear", "SparseMatrix", "SparseRNN", "SparseRNNCell", "SparseSequential", "freeze", "parameter_groups", "set_rates",
-    "sparse_layers", "sparsify", "to_dense", "unfreeze", "wire_by_correlation_", "wirings",
+    "SparseLinear", "SparseMatrix", "SparseRNN", "SparseRNNCell", "SparseSequential", "centre_gradients_", "freeze", "parameter_groups",
+    "set_rates", "sparse_layers", "sparsify", "to_dense", "unfreeze", "wire_by_correlation_", "wirings",
 ]  # fmt: skip

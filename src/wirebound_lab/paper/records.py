@@ -78,6 +78,8 @@ CHOICES: tuple[Row, ...] = (
     _tried(_at[5], "lenet-5-units-0.1", dropout=0.1), _tried(_at[5], "lenet-5-smoothing-0.1", label_smoothing=0.1),
     _tried(_at[10], "lenet-10-as-it-is"), _tried(_at[10], "lenet-10-alpha-2e-5", alpha=2e-5),
     _tried(_at[10], "lenet-10-lr-0.5-alpha-2e-5", lr=0.5, alpha=2e-5),
+    _tried(_at[10], "lenet-10-inputs-0.2", input_dropout=0.2),
+    _tried(_at[10], "lenet-10-inputs-0.2-units-0.1", input_dropout=0.2, dropout=0.1),
     _tried(WIDE, "wide-mnist-1-as-it-is"), _tried(WIDE, "wide-mnist-1-lr-1-no-units", lr=1.0, dropout=0.0),
     _tried(CIFAR, "wide-cifar-1-as-it-is"),
 )

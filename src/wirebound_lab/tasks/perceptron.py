@@ -5,9 +5,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from wirebound.engine.modules import Batch, Engine, data_order
+from wirebound.engine.modules import Batch, Engine, ModuleEngine, data_order
 from wirebound.engine.window import StepWindow
 from wirebound.methods import METHODS, Setting
+from wirebound.nn.centring import centre_gradients_
 from wirebound.nn.correlated import wire_by_correlation_
 from wirebound.nn.learning_rate import lr_factor
 from wirebound.nn.perceptron import ACTIVATIONS
@@ -66,6 +67,9 @@ class Perceptron(Task):
         *SOFT_TARGETS,
         Setting("dense_lr", "bool", False, "lr suits a dense network of three layers: by fan-in and depth for others"),
         Setting("sparse_lr", "float", 1.0, "factor on the lr of connections, beside biases and a dense output", above=0),
+        Setting(
+            "mean_gradient", "float", 1.0, "share that is left of what the gradients of a unit's connections have in common", least=0, most=1
+        ),
         Setting("max_fan_in", "int | None", None, "most connections of an output neuron (sparse methods)", least=1),
         Setting("max_fan_out", "int | None", None, "most connections of an input neuron (sparse methods)", least=1),
         Setting("dale", "float | None", None, "share of the input neurons that are excitatory, not inhibiting", least=0, most=1),
@@ -100,6 +104,8 @@ class Perceptron(Task):
         for name in ("max_fan_in", "max_fan_out", "dale"):
             if getattr(config, name) is not None and METHODS[config.method].plain:
                 raise ConfigError(f"{name} (={getattr(config, name)}) must not be given for {config.method}, which has no wiring")
+        if config.mean_gradient < 1 and METHODS[config.method].plain:
+            raise ConfigError(f"mean_gradient (={config.mean_gradient:g}) must be 1 for {config.method}, which has no wiring")
 
     def examples(self) -> Tensor:
         """Some training examples, as the network sees them."""
@@ -109,7 +115,18 @@ class Perceptron(Task):
     def engine(self, config: RunConfig) -> Engine:
         if self.pieces is not None:
             return super().engine(config)
-        return choose_engine(config, self.method.model, self.method, self.data)
+        if config.mean_gradient == 1:
+            return choose_engine(config, self.method.model, self.method, self.data)
+        if config.engine == "fused":
+            raise ConfigError(f"engine (='fused') cannot run this: mean_gradient (={config.mean_gradient:g}) is for modules")
+        engine = choose_engine(config.replace(engine="module"), self.method.model, self.method, self.data)
+        assert isinstance(engine, ModuleEngine)
+        engine.after_backward = self.after_backward
+        return engine
+
+    def after_backward(self) -> None:
+        if self.config.mean_gradient < 1:
+            centre_gradients_(self.method.model, self.config.mean_gradient)
 
     def take_steps(
         self, engine: Engine, epoch: int, lrs: Sequence[float], start: int, pause: Callable[[], bool]
