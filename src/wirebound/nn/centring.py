@@ -11,35 +11,14 @@ shut, so where gradients vanish is where they did before.
 """
 
 import itertools
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from wirebound.nn.sparse_layer import wirings
-from wirebound.ops.layout import rows_of, signs_of
+from wirebound.ops.layout import rows_of
 from wirebound.schedule import check_rate
 from wirebound.wiring import Wiring
-from wirebound.wiring.trust import IndexKey
-
-
-class Units:
-    """For each connection of a wiring its unit, among those of all layers, and for each unit 1 / its connections."""
-
-    def __init__(self, wiring: Wiring) -> None:
-        self.key = IndexKey.of(wiring.packed_rows, wiring.colptr)
-        sizes = [last - first for first, last in itertools.pairwise(wiring.bounds)]
-        device, firsts = wiring.packed_rows.device, wiring.geometry.row_start[:-1]
-        first = torch.repeat_interleave(torch.tensor(firsts, device=device), torch.tensor(sizes, device=device))
-        self.unit = rows_of(wiring.packed_rows) + first
-        counts = torch.bincount(self.unit, minlength=sum(wiring.geometry.n_out))
-        self.share = counts.clamp(min=1).to(wiring.theta.dtype).reciprocal()
-
-    def holds(self, wiring: Wiring) -> bool:
-        return self.key is not None and self.key.holds(wiring.packed_rows, wiring.colptr)
-
-
-_known: WeakKeyDictionary[Wiring, Units] = WeakKeyDictionary()  # until a connection moves
 
 
 @torch.no_grad()
@@ -67,9 +46,11 @@ def centre_gradients_(model: nn.Module, keep: float = 0.0) -> None:
 
 
 def _centre(wiring: Wiring, gradient: Tensor, keep: float) -> None:
-    units = _known.get(wiring)
-    if units is None or not units.holds(wiring):
-        units = _known[wiring] = Units(wiring)
-    signs = signs_of(wiring.packed_rows, gradient.dtype)  # θ = sign · weight: what is common is so among weights
-    common = torch.zeros_like(units.share).index_add_(0, units.unit, gradient * signs).mul_(units.share)
-    gradient.addcmul_(common.index_select(0, units.unit), signs, value=keep - 1)
+    packed_rows, geometry = wiring.packed_rows, wiring.geometry
+    units = rows_of(packed_rows)  # among those of all layers
+    for first, (start, end) in zip(geometry.row_start, itertools.pairwise(wiring.bounds), strict=False):
+        units[start:end] += first
+    signs = (packed_rows >> 31 | 1).to(gradient.dtype)  # θ = sign · weight: what is common is so among weights
+    fan_in = torch.bincount(units, minlength=sum(geometry.n_out)).clamp_(min=1)
+    common = torch.zeros_like(fan_in, dtype=gradient.dtype).scatter_add_(0, units, gradient * signs).div_(fan_in)
+    gradient.addcmul_(common.index_select(0, units), signs, value=keep - 1)
