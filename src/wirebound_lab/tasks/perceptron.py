@@ -19,7 +19,7 @@ from wirebound.wiring.draw import INITS
 from wirebound_lab import data as datasets
 from wirebound_lab.run.config import ConfigError, RunConfig, as_config_error
 from wirebound_lab.run.models import build_method, build_model, build_optimizer, choose_engine
-from wirebound_lab.tasks.pieces import AUGMENTATIONS, Pieces
+from wirebound_lab.tasks.pieces import AUGMENTATIONS, BORDER, Pieces
 from wirebound_lab.tasks.soft_targets import SOFT_TARGETS, with_soft_targets
 from wirebound_lab.tasks.task import Figures, Record, Task, evaluate
 
@@ -57,7 +57,8 @@ class Perceptron(Task):
         Setting("init", "str", "dense-fan-in", "scale of the first weights", choices=INITS),
         Setting("gain", "float", 1.0, "factor on the scale of the first weights", above=0),
         Setting("dense_output", "bool", False, "the last layer is dense, and not counted in the budget (sparse methods)"),
-        Setting("augment", "str", "none", "crop-flip: images moved by up to 4 pixels, mirrored, standardised", AUGMENTATIONS),
+        Setting("augment", "str", "none", "crop-flip: images moved by up to 'shift' pixels, mirrored, standardised", AUGMENTATIONS),
+        Setting("shift", "int", BORDER, "pixels by which augment moves an image at most, up, down, left and right", least=0),
         Setting(
             "correlated", "list[float]", [],
             "power of the correlation by which the inputs of the first layers are drawn at the start, one for each of them", least=0,
@@ -81,7 +82,7 @@ class Perceptron(Task):
         if config.validation:
             data = datasets.split_validation(data, config.validation, seed=0)
         self.data, self.input_shape = with_soft_targets(data, config), data.shape
-        self.pieces = Pieces(self.data, config.seed) if config.augment != "none" else None
+        self.pieces = Pieces(self.data, config.seed, config.shift) if config.augment != "none" else None
         self.per_epoch = -(-len(data.train_y) // config.batch_size)
         self.test_x = data.inputs("test", flatten=True) if self.pieces is None else self.pieces.middle(data.test_x)
         model = build_model(config, self.test_x.shape[1], data.classes)
