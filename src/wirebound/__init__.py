@@ -50,6 +50,7 @@ from wirebound.nn import (
     SparseLSTMCell,
     SparseRNN,
     SparseRNNCell,
+    centre_gradients_,
     freeze,
     label_cross_entropy,
     parameter_groups,
@@ -68,10 +69,9 @@ from wirebound.wiring import Constraints, Wiring, WiringError
 __all__ = [
     "CHT", "GSE", "SET", "Checkpoint", "CheckpointError", "ConstantRate", "Constraints", "DeepR", "Dense", "Dropout", "Evolve",
     "Fixed", "L1Shrinkage", "LabelCrossEntropy", "LayerInfo", "Ledger", "MagnitudePruning", "Method", "RigL",
-    "SampleCollector", "Samples",
-    "SoftDeepR", "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
+    "SampleCollector", "Samples", "SoftDeepR", "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
     "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLinear",
     "SparseRNN", "SparseRNNCell", "StepInfo", "TopK", "WeightAverage", "Wiring", "WiringError", "__version__",
-    "distributed", "drop", "freeze", "grow", "label_cross_entropy", "ledger", "load", "parameter_groups", "save", "schedule",
-    "set_rates", "sparsify", "to_dense", "top_labels", "unfreeze", "when", "wire_by_correlation_", "wirings",
+    "centre_gradients_", "distributed", "drop", "freeze", "grow", "label_cross_entropy", "ledger", "load", "parameter_groups",
+    "save", "schedule", "set_rates", "sparsify", "to_dense", "top_labels", "unfreeze", "when", "wire_by_correlation_", "wirings",
 ]  # fmt: skip

@@ -124,7 +124,7 @@ def content(out: Path) -> tuple[dict[str, torch.Tensor], list[dict], dict]:
     for record in records:
         record.pop("seconds", None)
     summary = json.loads((out / "summary.json").read_text())
-    for name in ("seconds", "training_seconds"):
+    for name in ("seconds", "training_seconds", "cpu_seconds"):
         summary.pop(name)
     return load_file(out / "model.safetensors"), records, summary
 

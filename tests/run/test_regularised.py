@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import wirebound as wb
+from wirebound.engine.modules import data_order
 from wirebound.ops.reference.images import standardise
 from wirebound_lab.data import load
 from wirebound_lab.run import train
@@ -103,6 +104,28 @@ def test_a_piece_is_the_image_itself_moved_or_mirrored() -> None:
         (batch,) = pieces.batches(1, epoch, 0)
         assert ((known - batch.inputs[0]).abs().amax(1) < 1e-4).any()
     assert torch.allclose(pieces.middle(single.train_x), standardise(single.train_x[:, None].float() / 255).flatten(1), atol=1e-4)
+
+
+def test_images_move_no_further_than_they_may() -> None:
+    data = load("digits")
+    still = Pieces(data, seed=3, border=0)
+    (batch,) = still.batches(len(data.train_y), 1, 0)
+    images = still.middle(data.train_x)
+    mirrored = images.view(-1, 8, 8).flip(2).flatten(1)
+    chosen = data_order(len(data.train_y), 3, 1)
+    same, other = ((batch.inputs[0] - known[chosen]).abs().amax(1) < 1e-5 for known in (images, mirrored))
+    assert bool((same | other).all())
+    assert 0.4 < same.float().mean() < 0.6
+
+
+def test_centred_gradients_train_module_by_module(tmp_path: Path) -> None:
+    done = train(make_config(BASE, {"mean_gradient": 0.1}), tmp_path / "run")
+    assert done.summary["path"] == "module"
+    assert done.summary["min_active"] == done.summary["max_active"] == done.summary["budget"]
+    with pytest.raises(ConfigError, match="mean_gradient"):
+        train(make_config(BASE, {"mean_gradient": 0.1, "engine": "fused"}), tmp_path / "fused")
+    with pytest.raises(ConfigError, match="mean_gradient"):
+        make_config(BASE, {"mean_gradient": 0.1, "method": "dense", "connectivity": None}).check()
 
 
 def test_moved_images_resume(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Layers that ask a wiring for their weights, and ``sparsify``, which puts them into any model."""
 
+from wirebound.nn.centring import centre_gradients_
 from wirebound.nn.conv import SparseConv1d, SparseConv2d, SparseConv3d
 from wirebound.nn.conv_transpose import SparseConvTranspose1d, SparseConvTranspose2d, SparseConvTranspose3d
 from wirebound.nn.correlated import wire_by_correlation_
@@ -17,6 +18,7 @@ from wirebound.nn.top_labels import TopLabels, top_labels
 __all__ = [
     "Dropout", "LabelCrossEntropy", "SparseConv1d", "SparseConv2d", "SparseConv3d", "SparseConvTranspose1d", "SparseConvTranspose2d",
     "SparseConvTranspose3d", "SparseGRU", "SparseGRUCell", "SparseLSTM", "SparseLSTMCell", "SparseLayer",
-    "SparseLinear", "SparseMatrix", "SparseRNN", "SparseRNNCell", "SparseSequential", "TopLabels", "freeze",
-    "label_cross_entropy", "parameter_groups", "set_rates", "sparse_layers", "sparsify", "to_dense", "top_labels", "unfreeze", "wire_by_correlation_", "wirings",
+    "SparseLinear", "SparseMatrix", "SparseRNN", "SparseRNNCell", "SparseSequential", "TopLabels", "centre_gradients_", "freeze",
+    "label_cross_entropy", "parameter_groups", "set_rates", "sparse_layers", "sparsify", "to_dense", "top_labels", "unfreeze",
+    "wire_by_correlation_", "wirings",
 ]  # fmt: skip

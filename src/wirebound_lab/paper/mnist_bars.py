@@ -117,12 +117,12 @@ def run_rows(rows: Sequence[Row], out: Path, held_out: int, workers: int = 1) ->
 
 
 def markdown(table: Sequence[dict[str, Any]]) -> str:
-    columns = ("run", "connections", "accuracy, last epoch", "seeds", "to compare", "seconds each")
+    columns = ("run", "connections", "accuracy, last epoch", "seeds", "to compare", "seconds each", "of CPU")
     rows = []
     for line in table:
         each = ", ".join(f"{a:.2f}" for a in line["accuracy_percent"])
         accuracy, count = f"{plus_minus(line['mean'], line['spread'])} % ({each})", len(line["seeds"])
-        rows.append([line["name"], f"{line['connections']:,}", accuracy, count, line["bar"], line["seconds_each"]])
+        rows.append([line["name"], f"{line['connections']:,}", accuracy, count, line["bar"], line["seconds_each"], line.get("cpu_seconds_each") or ""])
     head = f"Accuracy on the {table[0]['evaluated_on']} part, mean ± standard deviation over seeds."
     return f"{head}\n\n{markdown_table(columns, rows)}\n"
 

@@ -33,6 +33,7 @@ CIFAR: Settings = {
     "data": "cifar10", "hidden": [3072] * 3, "connectivity": 0.01, "dense_output": True, "allocation": "uniform",
     "augment": "crop-flip", "optimizer": "momentum", "lr": 0.02, "sparse_lr": 10.0, "final_lr": 0.0, "batch_size": 64, "epochs": 100,
     "correlated": [16.0, 8.0, 8.0], "deep-r.l1": "auto", "turnover": 0.01, "input_dropout": 0.0,
+    "mean_gradient": 0.1, "shift": 2,
 }  # fmt: skip
 
 
@@ -44,7 +45,7 @@ ROWS = (
     _lenet(1, "97.64 SNFS", lr=2.0, epochs=1000, **{"deep-r.l1": 1e-4}),
     _lenet(2, "98.21 DEEP R as printed by others"),
     _lenet(5, "98.47 SNFS"),
-    _lenet(10, "98.67 SNFS"),
+    _lenet(10, "98.67 SNFS", input_dropout=0.2),
     Row("wide-mnist-1", WIDE, "98.81 CHTs", "best", SEEDS),
     Row("wide-cifar-1", CIFAR, "69.97 CHTs", "best", SEEDS),
 )
@@ -78,8 +79,14 @@ CHOICES: tuple[Row, ...] = (
     _tried(_at[5], "lenet-5-units-0.1", dropout=0.1), _tried(_at[5], "lenet-5-smoothing-0.1", label_smoothing=0.1),
     _tried(_at[10], "lenet-10-as-it-is"), _tried(_at[10], "lenet-10-alpha-2e-5", alpha=2e-5),
     _tried(_at[10], "lenet-10-lr-0.5-alpha-2e-5", lr=0.5, alpha=2e-5),
+    _tried(_at[10], "lenet-10-inputs-0.2", input_dropout=0.2),
+    _tried(_at[10], "lenet-10-inputs-0.2-units-0.1", input_dropout=0.2, dropout=0.1),
     _tried(WIDE, "wide-mnist-1-as-it-is"), _tried(WIDE, "wide-mnist-1-lr-1-no-units", lr=1.0, dropout=0.0),
-    _tried(CIFAR, "wide-cifar-1-as-it-is"),
+    _tried(CIFAR, "wide-cifar-1-as-it-is", mean_gradient=1.0, shift=4),
+    *(_tried({**CIFAR, "epochs": 20}, f"wide-cifar-1-20-epochs{name}", **own) for name, own in {
+        "": {}, "-shift-4": {"shift": 4}, "-shift-1": {"shift": 1}, "-not-centred": {"mean_gradient": 1.0},
+        "-inputs-0.1": {"input_dropout": 0.1}, "-units-0.1": {"dropout": 0.1}, "-fixed": {"method": "fixed"},
+    }.items()),
 )
 
 # What each piece is worth: on LeNet-300-100 at 2 % in 30 epochs, and on the wide perceptron for CIFAR-10 in 10. Rows are

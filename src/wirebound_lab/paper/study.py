@@ -31,12 +31,14 @@ def run_configs(configs: Mapping[str, RunConfig], runs: Path, workers: int) -> O
 def accuracy_line(summaries: Sequence[Summary]) -> dict[str, Any]:
     """Accuracy in percent over seeds, and how it was reached."""
     accuracies = [100 * summary["test_accuracy"] for summary in summaries]
+    cpu = [seconds for summary in summaries if (seconds := summary.get("cpu_seconds")) is not None]  # of runs in one sitting
     return {
         "accuracy_percent": [round(accuracy, 2) for accuracy in accuracies],
         "mean": round(statistics.mean(accuracies), 3),
         "spread": round(deviation(accuracies) or 0.0, 3),
         "budget_kept": all(s["budget"] is None or s["min_active"] == s["max_active"] == s["budget"] for s in summaries),
         "seconds_each": round(statistics.mean(summary["seconds"] for summary in summaries), 1),
+        "cpu_seconds_each": round(statistics.mean(cpu), 1) if cpu else None,
         **{key: summaries[0][key] for key in ("path", "evaluated_on")},
     }
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import platform
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,7 @@ def summarise(run: TrainingRun) -> dict[str, Any]:
         "epochs": config.epochs,
         "seconds": round(state.seconds, 3),
         "training_seconds": round(state.training_seconds, 3),
+        "cpu_seconds": None if run.cpu_began is None else round(time.process_time() - run.cpu_began, 3),
         **state.figures,
         "path": run.engine.name,
         "layers": layers,

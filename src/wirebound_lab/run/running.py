@@ -52,6 +52,7 @@ class TrainingRun:
         self.engine.on_nan = self.config.on_nan
         self.observer = Observer(self.method)
         self._kept_at = self._clock = time.perf_counter()
+        self.cpu_began: float | None = time.process_time()  # None for runs of several sittings
         self._kept_step = 0
 
     def continue_from(self, state: RunState | None) -> None:
@@ -60,6 +61,7 @@ class TrainingRun:
         self.folder.rewind(0 if state is None else state.metrics)
         if state is not None:
             self.state, self.engine.skips, self._kept_step = state, state.skips, self.method.steps
+            self.cpu_began = None
 
     def go(self, stop: StopRequest) -> None:
         """Train to the end. Whatever ends it earlier leaves the last good checkpoint behind."""

@@ -5,9 +5,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from wirebound.engine.modules import Batch, Engine, data_order
+from wirebound.engine.modules import Batch, Engine, ModuleEngine, data_order
 from wirebound.engine.window import StepWindow
 from wirebound.methods import METHODS, Setting
+from wirebound.nn.centring import centre_gradients_
 from wirebound.nn.correlated import wire_by_correlation_
 from wirebound.nn.learning_rate import lr_factor
 from wirebound.nn.perceptron import ACTIVATIONS
@@ -18,7 +19,7 @@ from wirebound.wiring.draw import INITS
 from wirebound_lab import data as datasets
 from wirebound_lab.run.config import ConfigError, RunConfig, as_config_error
 from wirebound_lab.run.models import build_method, build_model, build_optimizer, choose_engine
-from wirebound_lab.tasks.pieces import AUGMENTATIONS, Pieces
+from wirebound_lab.tasks.pieces import AUGMENTATIONS, BORDER, Pieces
 from wirebound_lab.tasks.soft_targets import SOFT_TARGETS, with_soft_targets
 from wirebound_lab.tasks.task import Figures, Record, Task, evaluate
 
@@ -56,7 +57,8 @@ class Perceptron(Task):
         Setting("init", "str", "dense-fan-in", "scale of the first weights", choices=INITS),
         Setting("gain", "float", 1.0, "factor on the scale of the first weights", above=0),
         Setting("dense_output", "bool", False, "the last layer is dense, and not counted in the budget (sparse methods)"),
-        Setting("augment", "str", "none", "crop-flip: images moved by up to 4 pixels, mirrored, standardised", AUGMENTATIONS),
+        Setting("augment", "str", "none", "crop-flip: images moved by up to 'shift' pixels, mirrored, standardised", AUGMENTATIONS),
+        Setting("shift", "int", BORDER, "pixels by which augment moves an image at most, up, down, left and right", least=0),
         Setting(
             "correlated", "list[float]", [],
             "power of the correlation by which the inputs of the first layers are drawn at the start, one for each of them", least=0,
@@ -66,6 +68,9 @@ class Perceptron(Task):
         *SOFT_TARGETS,
         Setting("dense_lr", "bool", False, "lr suits a dense network of three layers: by fan-in and depth for others"),
         Setting("sparse_lr", "float", 1.0, "factor on the lr of connections, beside biases and a dense output", above=0),
+        Setting(
+            "mean_gradient", "float", 1.0, "share that is left of what the gradients of a unit's connections have in common", least=0, most=1
+        ),
         Setting("max_fan_in", "int | None", None, "most connections of an output neuron (sparse methods)", least=1),
         Setting("max_fan_out", "int | None", None, "most connections of an input neuron (sparse methods)", least=1),
         Setting("dale", "float | None", None, "share of the input neurons that are excitatory, not inhibiting", least=0, most=1),
@@ -77,7 +82,7 @@ class Perceptron(Task):
         if config.validation:
             data = datasets.split_validation(data, config.validation, seed=0)
         self.data, self.input_shape = with_soft_targets(data, config), data.shape
-        self.pieces = Pieces(self.data, config.seed) if config.augment != "none" else None
+        self.pieces = Pieces(self.data, config.seed, config.shift) if config.augment != "none" else None
         self.per_epoch = -(-len(data.train_y) // config.batch_size)
         self.test_x = data.inputs("test", flatten=True) if self.pieces is None else self.pieces.middle(data.test_x)
         model = build_model(config, self.test_x.shape[1], data.classes)
@@ -100,6 +105,8 @@ class Perceptron(Task):
         for name in ("max_fan_in", "max_fan_out", "dale"):
             if getattr(config, name) is not None and METHODS[config.method].plain:
                 raise ConfigError(f"{name} (={getattr(config, name)}) must not be given for {config.method}, which has no wiring")
+        if config.mean_gradient < 1 and METHODS[config.method].plain:
+            raise ConfigError(f"mean_gradient (={config.mean_gradient:g}) must be 1 for {config.method}, which has no wiring")
 
     def examples(self) -> Tensor:
         """Some training examples, as the network sees them."""
@@ -109,7 +116,18 @@ class Perceptron(Task):
     def engine(self, config: RunConfig) -> Engine:
         if self.pieces is not None:
             return super().engine(config)
-        return choose_engine(config, self.method.model, self.method, self.data)
+        if config.mean_gradient == 1:
+            return choose_engine(config, self.method.model, self.method, self.data)
+        if config.engine == "fused":
+            raise ConfigError(f"engine (='fused') cannot run this: mean_gradient (={config.mean_gradient:g}) is for modules")
+        engine = choose_engine(config.replace(engine="module"), self.method.model, self.method, self.data)
+        assert isinstance(engine, ModuleEngine)
+        engine.after_backward = self.after_backward
+        return engine
+
+    def after_backward(self) -> None:
+        if self.config.mean_gradient < 1:
+            centre_gradients_(self.method.model, self.config.mean_gradient)
 
     def take_steps(
         self, engine: Engine, epoch: int, lrs: Sequence[float], start: int, pause: Callable[[], bool]

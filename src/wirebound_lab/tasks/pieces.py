@@ -12,25 +12,25 @@ from wirebound_lab.data import Dataset
 from wirebound_lab.run.config import ConfigError
 
 AUGMENTATIONS = ("none", "crop-flip")
-BORDER = 4  # pixels by which an image is moved at most
+BORDER = 4  # pixels by which an image is moved at most, where nothing else is said
 _EPOCHS = 1 << 20  # more than any run has
 
 
 class Pieces:
     """Training images at random places in a border of zeros, every other one mirrored, each standardised."""
 
-    def __init__(self, data: Dataset, seed: int) -> None:
+    def __init__(self, data: Dataset, seed: int, border: int = BORDER) -> None:
         side = data.shape[-1]
         if data.shape[-2] != side:
             raise ConfigError(f"augment (='crop-flip') needs square images, {data.name} has {data.shape[-2]} x {side}")
-        self.seed, self.side, self.y = seed, side, data.train_y
-        self.images = _bordered(data.train_x)
+        self.seed, self.side, self.border, self.y = seed, side, border, data.train_y
+        self.images = _bordered(data.train_x, border)
 
     def batches(self, size: int, epoch: int, start: int) -> Iterator[Batch]:
         """The batches of an epoch from number ``start`` on; what is drawn is a function of (seed, epoch)."""
         count = len(self.y)
         generator = torch.Generator().manual_seed(self.seed % (1 << 32) * _EPOCHS + epoch)
-        places = torch.randint(2 * BORDER + 1, (2, count), generator=generator)
+        places = torch.randint(2 * self.border + 1, (2, count), generator=generator)
         mirrored = torch.rand(count, generator=generator) < 0.5
         order = data_order(count, self.seed, epoch)
         for first in range(start * size, count, size):
@@ -41,15 +41,15 @@ class Pieces:
     def middle(self, images: Tensor) -> Tensor:
         """Images as they are, standardised in the same border."""
         count = len(images)
-        place = torch.full((count,), BORDER)
-        return self._cut(_bordered(images), torch.arange(count), place, place, torch.zeros(count, dtype=torch.bool))
+        place = torch.full((count,), self.border)
+        return self._cut(_bordered(images, self.border), torch.arange(count), place, place, torch.zeros(count, dtype=torch.bool))
 
     def _cut(self, images: Tensor, chosen: Tensor, top: Tensor, left: Tensor, mirrored: Tensor) -> Tensor:
         pieces = backend_on(images.device).cut_pieces(images, chosen, top, left, mirrored, None, self.side)
         return pieces.flatten(1)
 
 
-def _bordered(images: Tensor) -> Tensor:
+def _bordered(images: Tensor, border: int) -> Tensor:
     """[N, channels, side, side] in bytes with zeros around them."""
     images = images if images.dim() == 4 else images[:, None]
-    return F.pad(images, (BORDER,) * 4)
+    return F.pad(images, (border,) * 4)
