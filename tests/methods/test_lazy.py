@@ -8,7 +8,7 @@ import torch
 
 import wirebound as wb
 from wirebound import ops
-from wirebound.methods.occurring import PART
+from wirebound.methods import occurring
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 OPTIMIZERS = {
@@ -72,15 +72,14 @@ def test_who_has_no_gradient_stands_still(implementation, kind):
         assert (wiring.theta[places[moved]] != before[moved]).float().mean() > 0.8  # some died and were born again
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-@pytest.mark.parametrize("moments", ["layer", "own"])
+@pytest.mark.parametrize(("kind", "moments"), [("momentum", "layer"), ("adam", "layer"), ("amsgrad", "own")])
 def test_with_gradients_everywhere_it_is_algorithm_1(implementation, kind, moments):
     results = []
     for lazy in ("on", "off"):
         layer = wb.SparseLinear(20, 6, budget=40, seed=1, dtype=torch.float64)
         optimizer = OPTIMIZERS[kind](layer.parameters())
         rewiring = wb.DeepR(layer, optimizer, l1=0.05, noise=0.5, lazy=lazy, newborn_moments=moments)
-        for step in range(1, 40):
+        for step in range(1, 15):
             rewiring.zero_grad()
             x = torch.randn(5, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
             layer(x).square().sum().backward()
@@ -136,18 +135,19 @@ def test_both_implementations_draw_the_same():
     assert torch.equal(*results)
 
 
-def test_nobody_stays_where_inputs_never_are(implementation):
+def test_nobody_stays_where_inputs_never_are(implementation, monkeypatch):
+    monkeypatch.setattr(occurring, "PART", 10)
     layer = wb.SparseLinear(80, 10, budget=300, seed=0)
     rewiring = wb.DeepR(layer, torch.optim.SGD(layer.parameters(), lr=0.01), l1=0.0, noise=0.0)
     wiring, waiting = layer.wiring, []
-    for step in range(1, 180):
+    for step in range(1, 50):
         rewiring.zero_grad()
         layer(_batch(step, present=40).to_sparse_csr()).square().sum().backward()
         rewiring.step()
         wiring.check()
         waiting.append(int((wiring.positions() >= 400).sum()))
     assert waiting[0] >= waiting[1] > 0
-    assert max(a - b for a, b in itertools.pairwise(waiting)) <= -(-300 // PART)
+    assert max(a - b for a, b in itertools.pairwise(waiting)) <= 30
     assert waiting[-1] == 0
 
 

@@ -131,6 +131,7 @@ def test_a_dormant_theta_is_read_as_zero(implementation):
     torch.testing.assert_close(y, F.linear(x, layer.dense_weight(), layer.bias))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_models_break_the_graph():
     model = wb.sparsify(torch.nn.Sequential(torch.nn.Linear(20, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)), budget=40)
