@@ -49,7 +49,7 @@ CASES: list[Case] = [
 _MIDDLE = "DEEP R, 128 hidden, K = 200,000"
 SAME_AS = {f"DEEP R, 128 hidden, K = {budget}": _MIDDLE for budget in ("50,000", "800,000")}  # settings of another budget
 GRIDS: dict[str, dict[str, list[Any]]] = {  # by title, or by who it is
-    _MIDDLE: {"l1": [0.03, 0.1, 0.01], "learning_rate": [0.03, 0.01], "epochs": [10]},
+    _MIDDLE: {"l1": [0.03, "auto", 0.1, 0.01], "learning_rate": [0.03, 0.01], "epochs": [10]},
     "DEEP R, linear, K = 200,000": {"l1": [0.03], "learning_rate": [0.3, 0.03], "epochs": [10]},
     "fixed wiring, 128 hidden, K = 200,000": {"learning_rate": [0.03, 0.01], "epochs": [10, 3]},
     "SGDClassifier": {"alpha": [1e-6, 1e-5, 1e-7], "max_iter": [20], "tol": [None]},

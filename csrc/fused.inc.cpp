@@ -166,6 +166,11 @@ private:
             for (int64_t first = 0; first < batch; first += width)
                 loss += panel<V>(first, samples + first, std::min(width, batch - first), batch);
         });
+        if (const wb_fused_layer& first = run_.layers[0]; rows_.given() && first.wiring >= 0) {
+            const wb_fused_wiring& wiring = run_.wirings[first.wiring];
+            if (wiring.lazy && wiring.lazy[first.layer_id])
+                rows_.mark_judged(view_of(layers_[0]), run_.rule.maximize, samples, batch);
+        }
         return loss / static_cast<double>(batch);
     }
 

@@ -79,6 +79,20 @@ public:
         }
     }
 
+    // Where an input is there and the gradient 0, as at a unit that is closed, makes it so small that it moves nothing, but says
+    // that the connection was judged: upwards for theta, so that without a pull nobody dies of it. As methods/occurring.py.
+    void mark_judged(const PanelLayer& layer, bool maximize, const int64_t* samples, int64_t count) const {
+        const float judged = maximize ? 1e-30f : -1e-30f;
+        const int64_t *colptr = layer.part.colptr, first = colptr[0];
+        for (int64_t b = 0; b < count; ++b)
+            for (int64_t j = starts_[samples[b]]; j < starts_[samples[b] + 1]; ++j) {
+                if (values_[j] == 0.0f) continue;
+                float *gradient = layer.part.gradient + colptr[columns_[j]] - first,
+                      *end = layer.part.gradient + colptr[columns_[j] + 1] - first;
+                for (; gradient < end; ++gradient) *gradient = *gradient == 0.0f ? judged : *gradient;
+            }
+    }
+
     // The columns that are not 0 in some of the samples, sorted.
     const std::vector<int64_t>& present(const int64_t* samples, int64_t count) {
         present_.clear();

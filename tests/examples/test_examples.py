@@ -99,3 +99,11 @@ def test_every_example_is_tested_and_says_what_one_sees():
         assert f"def test_{name}(" in source or name in TESTED_ELSEWHERE, name
         if name not in TESTED_ELSEWHERE:
             assert "What one sees:" in path.read_text().split('"""')[1].replace("\n", " "), name
+
+
+def test_wide_text(capsys):
+    accuracy = _example("wide_text").main(["--quick"])
+    said = capsys.readouterr().out
+    assert accuracy > 0.3  # 8 topics
+    assert "5000 connections" in said
+    assert "listens most to:" in said
