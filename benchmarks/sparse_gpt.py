@@ -34,7 +34,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "deep-r-256": {**MIDDLE, **OURS, "lr": 0.02},
     "uniform-256": {**MIDDLE, "method": "deep-r", "lr": 0.02},
     "fixed-256": {**MIDDLE, "method": "fixed", "lr": 0.02},
-    "top-k-256": {**MIDDLE, "method": "top-k", "lr": 0.003},
+    "top-k-256": {**MIDDLE, "method": "top-k", "lr": 0.01},
 }
 TITLES = {
     "deep-r-2048": "DEEP R, 1 M of 404 M", "fixed-2048": "fixed, 1 M of 404 M", "dense-136": "dense, 1 M parameters",
