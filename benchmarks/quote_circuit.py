@@ -87,7 +87,7 @@ def described(results: Sequence[dict[str, Any]]) -> str:
         "# The circuit that closes the quote",
         "`python benchmarks/quote_circuit.py --out results/gpt/circuit`",
         "Shares of right answers on 2,000 held-out texts, with other words and other places than in training. The core does the "
-        "task alone and none of it can be spared; the circuit is the core and what else in the network can answer without it.",
+        "task alone and none of it can be spared; the circuit is the core, what else in the network can answer without it, and what balances that.",
         *(summed(marks, found) for marks, found in by_marks.items()),
         markdown_table(HEAD, map(line, results), range(1, len(HEAD))),
     ]

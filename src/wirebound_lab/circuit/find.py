@@ -2,7 +2,8 @@
 
 Two searches over questions with a known answer. Down: from all K, leave out what has the least effect, in ever smaller
 portions and at last one by one, as long as the answers stay right; no connection of what is left can be spared. Up: as long
-as the rest of the network can still answer without it, take in the connections by which it does.
+as the rest of the network can still answer without it, take in the connections by which it does; if these upset the answers
+when they stand alone with the core, search down again, with all of them fixed.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from wirebound_lab.circuit.ablate import accuracies, accuracy, chance, connection_count, effects
 from wirebound_lab.tasks.task import Questions
 
+_ROUNDS = 4  # of up and down
 _TRIED = 12  # connections of the rest whose removal is tried out, for each one that is taken in
 ABOVE_CHANCE = 0.04  # how far the answers of the rest may be from guessing: the noise of a thousand questions
 
@@ -27,22 +29,32 @@ class Found:
 
 def find_circuit(model: nn.Module, asked: Questions, least: float = 0.995) -> Found:
     """The circuit of a network for these questions; ``least`` is the accuracy that the core must have."""
-    everything = torch.ones(connection_count(model), dtype=torch.bool)
     whole = accuracy(model, asked)
     if whole < least:
         raise ValueError(f"accuracy of the network (={whole:.4f}) must be at least that of its circuit (={least})")
     model.eval()
-    core = _one_by_one(model, asked, _in_portions(model, asked, everything, least), least)
-    return Found(core, _with_spares(model, asked, core))
+    core = _fewest(model, asked, torch.zeros(connection_count(model), dtype=torch.bool), least)
+    circuit = core
+    for _ in range(_ROUNDS):
+        circuit = _with_spares(model, asked, circuit)
+        if accuracy(model, asked, circuit) >= least:
+            break
+        circuit = _fewest(model, asked, circuit, least)  # spares are out of balance without what goes with them
+    return Found(core, circuit)
 
 
-def _in_portions(model: nn.Module, asked: Questions, kept: Tensor, least: float) -> Tensor:
-    share = 0.5
-    while share * int(kept.sum()) >= 1:
+def _fewest(model: nn.Module, asked: Questions, fixed: Tensor, least: float) -> Tensor:
+    """A set around ``fixed`` that can answer, of which nothing else can be left out."""
+    return _one_by_one(model, asked, _in_portions(model, asked, fixed, least), fixed, least)
+
+
+def _in_portions(model: nn.Module, asked: Questions, fixed: Tensor, least: float) -> Tensor:
+    kept, share = torch.ones_like(fixed), 0.5
+    while share * (size := int((kept & ~fixed).sum())) >= 1:
         scores = effects(model, asked, kept)
-        scores[~kept] = torch.inf
+        scores[~kept | fixed] = torch.inf
         tried = kept.clone()
-        tried[scores.argsort()[: int(share * int(kept.sum()))]] = False
+        tried[scores.argsort()[: int(share * size)]] = False
         if accuracy(model, asked, tried) >= least:
             kept = tried
         else:
@@ -50,13 +62,13 @@ def _in_portions(model: nn.Module, asked: Questions, kept: Tensor, least: float)
     return kept
 
 
-def _one_by_one(model: nn.Module, asked: Questions, kept: Tensor, least: float) -> Tensor:
+def _one_by_one(model: nn.Module, asked: Questions, kept: Tensor, fixed: Tensor, least: float) -> Tensor:
     """Until a whole round has found nothing that can be left out."""
     kept, left_out = kept.clone(), True
     while left_out:
         left_out = False
         scores = effects(model, asked, kept)
-        for number in (n for n in scores.argsort().tolist() if kept[n]):
+        for number in (n for n in scores.argsort().tolist() if kept[n] and not fixed[n]):
             kept[number] = False
             if accuracy(model, asked, kept) >= least:
                 left_out = True
