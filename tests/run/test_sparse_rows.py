@@ -48,6 +48,17 @@ def test_both_engines_take_the_same_steps(hidden, optimizer):
     torch.testing.assert_close(*thetas, atol=1e-5, rtol=1e-4)
 
 
+def test_the_automatic_l1_is_the_same_by_both_engines():
+    X, y = table(density=0.05)
+    found = []
+    for kind in (FusedEngine, ModuleEngine):
+        model, method = model_and_method(l1="auto", newborn_moments="layer")
+        train(kind(model, method, SparseRows.of(X), torch.from_numpy(y)), steps=9)
+        found.append(torch.tensor(method.l1, dtype=torch.float64))
+    assert (found[0] > 0).any()
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-9)
+
+
 def test_with_all_connections_judged_it_is_the_dense_training():
     X, y = table()
     found = []
