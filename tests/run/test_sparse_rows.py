@@ -54,7 +54,8 @@ def test_the_automatic_l1_is_the_same_by_both_engines():
     found = []
     for kind in (FusedEngine, ModuleEngine):
         model, method = model_and_method(l1="auto", newborn_moments="layer")
-        train(kind(model, method, SparseRows.of(X), torch.from_numpy(y)), steps=60)
+        start_where_inputs_are(first_layer(model), SparseRows.of(X))
+        train(kind(model, method, SparseRows.of(X), torch.from_numpy(y)), steps=70)
         found.append(torch.tensor([price.alpha for price in method.turnover.prices], dtype=torch.float64))
     assert (found[0] > 0).any()
     torch.testing.assert_close(*found, rtol=1e-3, atol=1e-9)
