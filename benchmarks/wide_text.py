@@ -111,9 +111,9 @@ def choose(cases: Sequence[Case], folder: Path, known: dict[str, Any], out: Path
             found = run_apart(folder, name, "held", 0, {**own, **settings})
             tried.append({"settings": settings, "accuracy": found["accuracy"], "seconds": found["seconds"]})
             print(f"{title:<40} {settings} {100 * found['accuracy']:.2f} %, {found['seconds']:.1f} s", flush=True)
-            write_study(out, "settings", known | {title: {"tried": tried}}, None)  # a run that is broken off goes on from there
-        best = max(tried, key=lambda line: line["accuracy"])
-        known[title] = {"settings": best["settings"], "held_out_accuracy": best["accuracy"], "tried": tried}
+            best = max(tried, key=lambda line: line["accuracy"])
+            known[title] = {"settings": best["settings"], "held_out_accuracy": best["accuracy"], "tried": tried}
+            write_study(out, "settings", known, None)  # a run that is broken off goes on from there
     return known
 
 

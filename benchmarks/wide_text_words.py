@@ -1,8 +1,9 @@
 """Which words the wiring of a classifier of texts chose: for each class the strongest, as a picture.
 
 A column is a hash. Its words are found by hashing all words and pairs of words of the training texts again; where several
-fall into one column, the most frequent stands for it. The strength of a word for a class is the sum over its paths, from its
-column to the class, of the product of the weights.
+fall into one column, the most frequent stands for it; words that occur fewer than ``FEWEST`` times are left out. The strength
+of a word for a class is the sum over its paths, from its column to the class, of the product of the weights, less the mean
+over all classes, which a softmax does not notice. A word is shown where its strength is largest.
 """
 
 from collections import Counter
@@ -17,15 +18,16 @@ from wirebound_lab.data import TextDataset
 from wirebound_lab.report.markup import picture, tag, text
 
 WORDS, ACROSS = 8, 5  # of each class, classes side by side
+FEWEST = 20
 _WIDTH, _LINE, _LEFT = 190, 17, 14
 _STYLE = ".bar { fill: #9cc3e8; } .head { font-weight: 600; } @media (prefers-color-scheme: dark) { .bar { fill: #2b567f; } }"
 
 
 def words_of_columns(texts: Sequence[str], hashed: Any) -> dict[int, str]:
-    """The most frequent word or pair of words in each column that occurs."""
+    """The most frequent word or pair of words in each column, where it is frequent enough."""
     analyse = hashed.build_analyzer()
     counts = Counter(token for one in texts for token in analyse(one))
-    tokens = [token for token, _ in counts.most_common()]
+    tokens = [token for token, count in counts.most_common() if count >= FEWEST]
     hasher = FeatureHasher(hashed.n_features, input_type="string", alternate_sign=False)
     found: dict[int, str] = {}
     for token, column in zip(tokens, hasher.transform([token] for token in tokens).indices.tolist(), strict=True):
@@ -33,24 +35,25 @@ def words_of_columns(texts: Sequence[str], hashed: Any) -> dict[int, str]:
     return found
 
 
-def strengths(model: DeepRClassifier) -> Any:
-    """[classes, columns], sparse: the sum over all paths of the product of the weights."""
+def strengths(model: DeepRClassifier, columns: np.ndarray) -> np.ndarray:
+    """[classes, columns]: the sum over all paths of the product of the weights, less the mean over classes."""
     layers = model.to_network().weighted
-    product = layers[-1].matrix()
-    for layer in reversed(layers[:-1]):
-        product = product @ layer.matrix()
-    return product.tocsr()
+    product = layers[0].matrix().tocsc()[:, columns].toarray()
+    for layer in layers[1:]:
+        product = layer.matrix() @ product
+    return product - product.mean(axis=0)
 
 
 def strongest(model: DeepRClassifier, words: Mapping[int, str], count: int = WORDS) -> list[list[tuple[str, float]]]:
     """For each class the words that speak most for it, and how much."""
-    found, all_strengths = [], strengths(model)
-    for row in range(all_strengths.shape[0]):
-        begin, end = all_strengths.indptr[row : row + 2]
-        columns, values = all_strengths.indices[begin:end], all_strengths.data[begin:end]
-        order = np.argsort(-values, kind="stable")
-        named = [(words[int(columns[i])], float(values[i])) for i in order if values[i] > 0 and int(columns[i]) in words]
-        found.append(named[:count])
+    columns = np.array(sorted(words))
+    values = strengths(model, columns)
+    owner, most = values.argmax(axis=0), values.max(axis=0)
+    order = np.argsort(-most, kind="stable")
+    found: list[list[tuple[str, float]]] = [[] for _ in range(len(values))]
+    for i in order[most[order] > 0]:
+        if len(found[owner[i]]) < count:
+            found[owner[i]].append((words[int(columns[i])], float(most[i])))
     return found
 
 

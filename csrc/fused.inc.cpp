@@ -298,6 +298,11 @@ private:
             const Drift rates{spec.shrink ? spec.shrink[drift] : 0.0, spec.noise_std ? spec.noise_std[drift] : 0.0,
                               spec.second_moment ? spec.second_moment[i] : 0.0, spec.lazy && spec.lazy[i]};
             const int64_t from = spec.colptr[column], to = spec.colptr[column + spec.n_in[i]];
+            if (run_.judged && rates.lazy && takes_rows(spec) && i == run_.layers[0].layer_id) {
+                int64_t judged = 0;
+                for (int64_t k = from; k < to; ++k) judged += wiring.gradient.get()[k] != 0.0f;
+                run_.judged[s] = judged;
+            }
             if (rates.lazy && spec.born)  // who stands still grows no older
                 for (int64_t k = from; k < to; ++k) spec.born[k] += wiring.gradient.get()[k] == 0.0f;
             not_finite |= update_range<float>(own, arrays, table, from, to, rates, wiring.dead);

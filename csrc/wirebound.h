@@ -265,6 +265,7 @@ typedef struct wb_fused_run {
     const int32_t* row_columns; // row_starts[i] .. row_starts[i + 1]; columns, in [0, n_in), may occur twice and add up.
     const float* row_values;    // The network sees scale * value; shift and the dropout of inputs are not for them
     int64_t* active;            // out, [steps], or null: connections that are active after each step, counted
+    int64_t* judged;            // out, [steps], or null: those of the layer on sparse rows, if it is lazy, that each step judged
 } wb_fused_run;
 
 // ---- stack ---------------------------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ def model_and_method(hidden=(9,), budget=120, width=WIDTH, optimizer="adam", **s
 
 
 def train(engine, steps=6, batch=13):
-    order = torch.cat([torch.randperm(ROWS, generator=torch.Generator().manual_seed(i)) for i in range(2)])[: steps * batch]
+    passes = range(steps * batch // ROWS + 1)
+    order = torch.cat([torch.randperm(ROWS, generator=torch.Generator().manual_seed(i)) for i in passes])[: steps * batch]
     return list(engine.epoch(order, [0.02] * steps, batch, 2))
 
 
@@ -46,6 +47,18 @@ def test_both_engines_take_the_same_steps(hidden, optimizer):
         positions.append(torch.cat([wiring.positions() for wiring in wb.wirings(model)]))
     assert torch.equal(*positions)
     torch.testing.assert_close(*thetas, atol=1e-5, rtol=1e-4)
+
+
+def test_the_automatic_l1_is_the_same_by_both_engines():
+    X, y = table(density=0.05)
+    found = []
+    for kind in (FusedEngine, ModuleEngine):
+        model, method = model_and_method(l1="auto", newborn_moments="layer")
+        start_where_inputs_are(first_layer(model), SparseRows.of(X))
+        train(kind(model, method, SparseRows.of(X), torch.from_numpy(y)), steps=70)
+        found.append(torch.tensor([price.alpha for price in method.turnover.prices], dtype=torch.float64))
+    assert (found[0] > 0).any()
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-9)
 
 
 def test_with_all_connections_judged_it_is_the_dense_training():

@@ -206,6 +206,7 @@ class FusedEngine:
             run |= {"row_starts": self.x.starts, "row_columns": self.x.columns, "row_values": self.x.values}
             if self.wirings:
                 run["active"] = counted = array_of(ctypes.c_int64, steps)()
+                run["judged"] = judged = array_of(ctypes.c_int64, steps)()
         else:
             run |= {"x": self.x, "x_stride": self.x.stride(0), "x_is_bytes": self.x.dtype == torch.uint8}
         if self.y.dtype == torch.int64:
@@ -230,6 +231,8 @@ class FusedEngine:
                 if "step" in state:
                     state["step"] += taken
         self.adapter.updates = [count + taken for count in self.adapter.updates]
+        if counted and taken and isinstance(method, DeepR):
+            self._note_judged(method, judged[taken - 1])
         active = sum(map(_active, self.wirings)) if self.wirings else sum(method.layer_active())
         least, most = min([active, *counted[:taken]]), max([active, *counted[:taken]])
         if nets and not status and not least == most == sum(w.budget for w in self.wirings):
@@ -238,6 +241,14 @@ class FusedEngine:
         done = losses[:taken]
         window = StepWindow(method.steps - taken + 1, method.steps, mean(done), least, most, newborns, done)
         return window, status, losses[min(taken, steps - 1)]
+
+    def _note_judged(self, method: DeepR, judged: int) -> None:
+        """Which share of the first layer's connections the last step judged; the automatic ℓ1 goes by it."""
+        first = first_layer(self.model)
+        if first is not None and (lazy := method.lazy_layers(first.wiring)) is not None:
+            shares = [1.0] * len(lazy)
+            shares[first.layer_id] = judged / max(1, first.wiring.layer_places[first.layer_id])
+            method.judged = {id(first.wiring): shares}
 
     # What ``fused_steps`` takes, by the names of csrc/wirebound.h.
 

@@ -198,6 +198,7 @@ class DeepR(Watching, LangevinMethod):
             self._require_kernel_rule()
         self.shares = self._initial_shares()
         self.turnover = Turnover(self.wirings, turnover) if l1 == AUTO else None
+        self.judged: dict[int, list[float]] = {}  # by wiring, where an engine takes steps that leave no gradient behind
         if self.turnover is not None:
             self.l1 = [*self.turnover.l1]
         self.attach()
@@ -287,7 +288,7 @@ class DeepR(Watching, LangevinMethod):
         """The share of each layer's connections that the last step judged; None: all."""
         lazy, grad = self.lazy_layers(wiring), wiring.theta.grad
         if lazy is None or grad is None:
-            return None
+            return self.judged.get(id(wiring))
         parts = zip(lazy, grad.split(wiring.layer_places), strict=True)
         return [int(part.count_nonzero()) / max(1, part.numel()) if is_lazy else 1.0 for is_lazy, part in parts]
 

@@ -75,7 +75,7 @@ FusedRun = _struct(
     "FusedRun", "int64: steps first_step n_layers n_wirings", "pointer: layers wirings", "Rule: rule", "pointer: lr x",
     "int64: x_stride", "int32: x_is_bytes loss_kind", "float: scale shift", "pointer: labels targets",
     "int64: target_stride", "pointer: order batch loss born", "int64: born_stride",
-    "pointer: row_starts row_columns row_values active",
+    "pointer: row_starts row_columns row_values active judged",
 )  # fmt: skip
 StackLayer = _struct(
     "StackLayer", "int64: n_in n_out budget", "pointer: colptr packed_rows theta bias", "int32: activation bound"
