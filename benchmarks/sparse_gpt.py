@@ -30,6 +30,7 @@ MIDDLE = {"width": 256, "depth": 4, "heads": 4, "budget": 40_000, "accumulate": 
 RUNS: dict[str, dict[str, Any]] = {
     "deep-r-2048": {**LARGE, **OURS},
     "fixed-2048": {**LARGE, "method": "fixed"},
+    "uniform-2048": {**LARGE, "method": "deep-r"},
     "dense-152": {"width": 152, "depth": 4, "heads": 4, "accumulate": 2, "method": "dense", "lr": 0.003},
     "deep-r-256": {**MIDDLE, **OURS, "lr": 0.02},
     "uniform-256": {**MIDDLE, "method": "deep-r", "lr": 0.02},
@@ -37,7 +38,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "top-k-256": {**MIDDLE, "method": "top-k", "lr": 0.01},
 }
 TITLES = {
-    "deep-r-2048": "DEEP R, 1 M of 404 M", "fixed-2048": "fixed, 1 M of 404 M", "dense-152": "dense, as many parameters",
+    "deep-r-2048": "DEEP R, 1 M of 404 M", "fixed-2048": "fixed, 1 M of 404 M", "uniform-2048": "the same, uniform births",
+    "dense-152": "dense, as many parameters",
     "deep-r-256": "DEEP R, births by gradient", "uniform-256": "DEEP R, uniform births", "fixed-256": "fixed",
     "top-k-256": "top-k, dense moments",
 }  # fmt: skip
