@@ -30,14 +30,16 @@ MIDDLE = {"width": 256, "depth": 4, "heads": 4, "budget": 40_000, "accumulate": 
 RUNS: dict[str, dict[str, Any]] = {
     "deep-r-2048": {**LARGE, **OURS},
     "fixed-2048": {**LARGE, "method": "fixed"},
-    "dense-136": {"width": 136, "depth": 4, "heads": 4, "accumulate": 2, "method": "dense", "lr": 0.003},
+    "uniform-2048": {**LARGE, "method": "deep-r"},
+    "dense-152": {"width": 152, "depth": 4, "heads": 4, "accumulate": 2, "method": "dense", "lr": 0.003},
     "deep-r-256": {**MIDDLE, **OURS, "lr": 0.02},
     "uniform-256": {**MIDDLE, "method": "deep-r", "lr": 0.02},
     "fixed-256": {**MIDDLE, "method": "fixed", "lr": 0.02},
     "top-k-256": {**MIDDLE, "method": "top-k", "lr": 0.01},
 }
 TITLES = {
-    "deep-r-2048": "DEEP R, 1 M of 404 M", "fixed-2048": "fixed, 1 M of 404 M", "dense-136": "dense, 1 M parameters",
+    "deep-r-2048": "DEEP R, 1 M of 404 M", "fixed-2048": "fixed, 1 M of 404 M", "uniform-2048": "the same, uniform births",
+    "dense-152": "dense, as many parameters",
     "deep-r-256": "DEEP R, births by gradient", "uniform-256": "DEEP R, uniform births", "fixed-256": "fixed",
     "top-k-256": "top-k, dense moments",
 }  # fmt: skip
@@ -45,15 +47,15 @@ COST_WIDTHS, COST_METHODS = (256, 512, 1024), ("deep-r", "top-k")
 QUICK = {"context": 16, "batch_size": 4, "steps": 2, "epochs": 2, "windows": 4, "depth": 1, "heads": 2, "accumulate": 2}
 
 
-def settings_of(name: str, quick: bool) -> dict[str, Any]:
-    found = {"task": "gpt", **LENGTH, **RUNS[name]}
+def settings_of(name: str, quick: bool, epochs: int | None = None) -> dict[str, Any]:
+    found = {"task": "gpt", **LENGTH, **RUNS[name]} | ({} if epochs is None else {"epochs": epochs})
     if quick:
         found |= {**QUICK, "width": found["width"] // 16 * 2, **({"budget": 3000} if "budget" in found else {})}
     return found
 
 
-def command(name: str, folder: Path, quick: bool) -> list[str]:
-    options = [f"--{key.replace('_', '-')}={value}" for key, value in settings_of(name, quick).items()]
+def command(name: str, folder: Path, quick: bool, epochs: int | None) -> list[str]:
+    options = [f"--{key.replace('_', '-')}={value}" for key, value in settings_of(name, quick, epochs).items()]
     return [sys.executable, "-m", "wirebound", "train", "--resume", "--quiet", "--out", str(folder), *options]
 
 
@@ -143,7 +145,7 @@ def write(out: Path, runs: Path) -> None:
     head = ["network", "connections, at every step", "steps", "nats a byte", "bits a byte", "CPU a step", "tokens per CPU second"]
     head += ["model and optimiser", "peak memory of the process", "dead neurons (unconnected / silent)"]
     table = markdown_table(head, map(row, found), range(1, len(head)))
-    groups = {"large": [n for n in RUNS if n.endswith(("2048", "136"))], "small": [n for n in RUNS if n.endswith("256")]}
+    groups = {"large": [n for n in RUNS if n.endswith(("2048", "152"))], "small": [n for n in RUNS if n.endswith("256")]}
     for group, names in groups.items():
         curves = {TITLES[told["name"]]: told["curve"] for told in found if told["name"] in names}
         if curves:
@@ -169,6 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder for table, curves and figures")
     parser.add_argument("--runs", type=Path, help="folder of the run folders (default: OUT/runs)")
     parser.add_argument("--only", nargs="*", choices=tuple(RUNS), default=list(RUNS), help="these runs only")
+    parser.add_argument("--epochs", type=int, help="length of the runs, in 40 steps (default: 10); another needs another --runs")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default: 1)")
     parser.add_argument("--profile", action="store_true", help="where the time of a step goes, instead of training")
     parser.add_argument("--cost", action="store_true", help="what a step of ours and of top-k costs, instead of training")
@@ -186,7 +189,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = json.dumps(cost(runs, options.jobs, options.quick), indent=1)
         (options.out / "cost.json").write_text(text + "\n", encoding="utf-8")
     else:
-        jobs = {name: (command(name, runs / name, options.quick), runs / f"{name}.memory.json") for name in options.only}
+        jobs = {name: (command(name, runs / name, options.quick, options.epochs), runs / f"{name}.memory.json") for name in options.only}
         failed = run_watched(jobs, options.jobs, {"OMP_NUM_THREADS": "1"})
     write(options.out, runs)
     for name in failed:

@@ -30,6 +30,6 @@ def draw(title: str, panels: Mapping[str, Mapping[str, Curve]]) -> str:
             parts.append(tag("path", d=f"M{path}", class_=f"curve c{names.index(name) % len(_COLORS)}"))
     for number, name in enumerate(names):
         y = _TOP + 6 + 16 * number
-        parts += [tag("path", d=f"M{_PANEL - 190} {y}h24", class_=f"curve c{number % len(_COLORS)}")]
-        parts.append(text(_PANEL - 158, y + 4, name, anchor=None))
+        parts += [tag("path", d=f"M{_PANEL - 214} {y}h24", class_=f"curve c{number % len(_COLORS)}")]
+        parts.append(text(_PANEL - 182, y + 4, name, anchor=None))
     return picture(title, parts, WIDTH, HEIGHT, _STYLE)
