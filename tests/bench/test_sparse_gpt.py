@@ -42,7 +42,7 @@ def test_every_run_has_a_title_and_settings_that_hold(script: ModuleType) -> Non
 
 
 def test_table_and_curves_of_a_tiny_run(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(make_config(script.settings_of("deep-r-512", quick=True)), tmp_path / "runs" / "deep-r-512")
+    train(make_config(script.settings_of("deep-r-256", quick=True)), tmp_path / "runs" / "deep-r-256")
     script.write(tmp_path, tmp_path / "runs")
     (told,) = json.loads((tmp_path / "runs.json").read_text())
     assert told["min_active"] == told["max_active"] == told["budget"]
@@ -53,8 +53,8 @@ def test_table_and_curves_of_a_tiny_run(script: ModuleType, tmp_path: Path, caps
 
 @pytest.mark.slow
 def test_where_the_time_of_a_step_goes(script: ModuleType, tmp_path: Path) -> None:
-    assert script.main(["--out", str(tmp_path), "--quick", "--profile", "--only", "deep-r-512"]) == 0
-    parts = json.loads((tmp_path / "profile.json").read_text())["deep-r-512"]
+    assert script.main(["--out", str(tmp_path), "--quick", "--profile", "--only", "deep-r-256"]) == 0
+    parts = json.loads((tmp_path / "profile.json").read_text())["deep-r-256"]
     assert parts["sparse products"] > 0
 
 

@@ -2,35 +2,45 @@
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
+UPDATE = "optimiser and rewiring"
 # What the profiler calls an operation contains one of these words; the first group that fits counts it.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "sparse products": ("_SparseProduct",),
+    "dense products": ("aten::mm", "aten::addmm", "aten::bmm"),
     "attention": ("scaled_dot_product", "flash_attention"),
     "norms": ("layer_norm",),
     "activation": ("gelu", "relu", "threshold"),
-    "AdamW and rewiring": ("Optimizer.step",),
     "gradient of biases": ("aten::sum",),
-    "embedding, softmax, loss": ("embedding", "softmax", "nll_loss", "eye"),
 }
-OTHER = "copies, additions, torch's own overhead"
+OTHER = "all else: embedding, loss, copies, additions"
 
 
-def profile_step(step: Callable[[], object], before: int = 1) -> dict[str, float]:
-    """Seconds of CPU in each group during one step; ``before`` so many others, to warm up, and one that is timed alone."""
-    for _ in range(before):
-        step()
-    began = time.process_time()
+def profile_steps(step: Callable[[], object], count: int = 1) -> dict[str, float]:
+    """Seconds of CPU in each group, of one step in the mean of ``count``; as many others run before, watched by nobody."""
     step()
-    alone = time.process_time() - began
-    with profile(activities=[ProfilerActivity.CPU]) as found:
+    began = time.process_time()
+    for _ in range(count):
         step()
-    seconds = dict.fromkeys([*GROUPS, OTHER], 0.0)
-    for event in found.key_averages():
-        group = next((name for name, words in GROUPS.items() if any(word in event.key for word in words)), OTHER)
-        seconds[group] += event.self_cpu_time_total / 1e6
-    # Watching costs time itself: shares are the profiler's, the whole is that of a step that nobody watched.
+    alone = (time.process_time() - began) / count
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        for _ in range(count):
+            step()
+    seconds = dict.fromkeys([*GROUPS, UPDATE, OTHER], 0.0)
+    for event in found.events() or ():
+        seconds[_group(event)] += event.self_cpu_time_total / 1e6
+    # Watching costs time itself: shares are the profiler's, the whole is that of steps that nobody watched.
     whole = sum(seconds.values())
     return {group: alone * part / whole for group, part in seconds.items()} if whole else seconds
+
+
+def _group(event: Any) -> str:
+    outer = event
+    while outer is not None:
+        if "Optimizer.step" in outer.name:  # with all that happens inside of it
+            return UPDATE
+        outer = outer.cpu_parent
+    return next((name for name, words in GROUPS.items() if any(word in event.name for word in words)), OTHER)

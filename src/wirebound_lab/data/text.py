@@ -7,7 +7,9 @@ names alone, the same on every machine and in every version.
 from __future__ import annotations
 
 import hashlib
+import os
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,6 +73,8 @@ def load_text(folder: Path | str | None = None) -> TextDataset:
     return TextDataset("python" if folder is None else root.name, **tensors, files=files, sha256=digest)
 
 
-def _files(root: Path, library: bool) -> list[Path]:
-    found = (path for path in root.rglob("*.py" if library else "*") if path.is_file())
-    return [path for path in found if not library or not _NOT_LIBRARY & set(path.relative_to(root).parts)]
+def _files(root: Path, library: bool) -> Iterator[Path]:
+    for folder, below, names in os.walk(root):
+        if library:
+            below[:] = [name for name in below if name not in _NOT_LIBRARY]  # nor walk through them
+        yield from (Path(folder, name) for name in names if name.endswith(".py") or not library)
