@@ -19,7 +19,8 @@ step, so that ηα = s²/2 · mean holds such connections at the strength that t
 
 In layers where a step leaves those alone who have no gradient (``lazy``), time runs by the steps in which a connection has
 one: n is the number of steps times the share of connections that have a gradient in a step. Newborns that are still at
-θ = 0, since their input did not come back yet, do not count in the layer's mean.
+θ = 0, since their input did not come back yet, do not count in the layer's mean; and s is at most 1, because the first weights
+of a layer with a million inputs are smaller than a step, and growing from there is no wandering.
 """
 
 import itertools
@@ -92,6 +93,8 @@ class Price:
                 continue
             steps = period * share
             s = math.sqrt(square / steps) / mean
+            if share < 1:
+                s = min(s, 1.0)
             dormant = max(0.0, 1 - size / _possible(wiring, layer))  # a full layer can replace nothing
             expected += followed[layer] * -math.expm1(-steps * self.turnover * s * dormant)
             died += followed[layer] - still_there[layer]
