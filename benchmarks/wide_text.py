@@ -6,7 +6,7 @@
 
 Words and pairs of words of Debian's package descriptions (``data.load_texts("debian")``), 35 sections, hashed into 2^18 or
 2^20 columns, rows of length 1, the same for all. Every contender trains in a process of its own; this one reads that
-process's peak memory from the system when it ends. DEEP R's engine counts the active connections after every step and stops
+process's peak memory from the system before it ends. DEEP R's engine counts the active connections after every step and stops
 unless there are exactly K.
 """
 
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,15 +84,25 @@ def run_apart(folder: Path, name: str, part: str, seed: int, settings: Mapping[s
     asked = json.dumps({"name": name, "part": part, "seed": seed, "settings": settings})
     script = Path(wide_text_contenders.__file__)
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    child = subprocess.Popen([sys.executable, str(script), str(folder), asked], stdout=subprocess.PIPE, env=variables)
+    command = [sys.executable, str(script), str(folder), asked]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, text=True)
+    assert child.stdin is not None
     assert child.stdout is not None
-    said = child.stdout.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)  # so that Popen does not wait again
-    if child.returncode:
+    said = child.stdout.readline()  # it then waits until it has been measured
+    peak = _peak_bytes(child.pid)
+    child.stdin.close()
+    if child.wait():
         raise OSError(f"the process of {name} failed with {child.returncode}")
-    unit = 1 if sys.platform == "darwin" else 1024
-    return {**json.loads(said), "peak_bytes": usage.ru_maxrss * unit}
+    return {**json.loads(said), "peak_bytes": peak}
+
+
+def _peak_bytes(process: int) -> int:
+    """VmHWM of a process that is still there. What ``wait4`` says of one that has ended would include its parent's memory."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0  # not known on this system
 
 
 def settings_of(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
