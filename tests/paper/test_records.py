@@ -7,6 +7,7 @@ import pytest
 from wirebound_lab.paper import records
 from wirebound_lab.paper.mnist_bars import Row
 from wirebound_lab.paper.records import ABLATION, CHOICES, ROWS
+from wirebound_lab.run.config import PRESETS, make_config
 
 SMALL = {"data": "digits", "hidden": [20], "epochs": 1, "connectivity": 0.2, "lr": 0.5}
 
@@ -20,6 +21,11 @@ def test_every_row_has_right_settings_and_a_name_of_its_own(rows):
 
 def test_records_have_five_seeds():
     assert all(len(row.seeds) == 5 for row in ROWS)
+
+
+def test_the_preset_for_images_is_what_was_run():
+    (row,) = (row for row in ROWS if row.name == "wide-cifar-1")
+    assert make_config(PRESETS["images"], {"connectivity": 0.01}) == row.config(0)
 
 
 def test_a_table_with_teachers(tmp_path, monkeypatch):
