@@ -23,7 +23,7 @@ from wirebound_lab.paper.study import write_study
 from wirebound_lab.run import RunConfig, train
 from wirebound_lab.tables import deviation, markdown_table, plus_minus
 
-SEEDS = (0, 1, 2)
+SEEDS = tuple(range(6))  # the rules of the search were settled on the first three; the others confirm them
 BUDGET = 800
 HEAD = (
     "marks", "seed", "K", "of possible", "circuit", "of it the core", "whole network", "circuit alone", "circuit at zero",
@@ -87,7 +87,8 @@ def described(results: Sequence[dict[str, Any]]) -> str:
         "# The circuit that closes the quote",
         "`python benchmarks/quote_circuit.py --out results/gpt/circuit`",
         "Shares of right answers on 2,000 held-out texts, with other words and other places than in training. The core does the "
-        "task alone and none of it can be spared; the circuit is the core, what else in the network can answer without it, and what balances that.",
+        "task alone and none of it can be spared; the circuit is the core, what else in the network can answer without it, and what balances that. "
+        "The rules of the search were settled while looking at such texts with seeds 0 to 2; seeds 3 to 5 were run once, afterwards.",
         *(summed(marks, found) for marks, found in by_marks.items()),
         markdown_table(HEAD, map(line, results), range(1, len(HEAD))),
     ]

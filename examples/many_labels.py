@@ -49,7 +49,7 @@ def read_text(most_files: int | None = None) -> Text:
     parts = array("i"), array("i")
     for place, file in enumerate(files[:most_files]):
         words = WORD.findall(file.read_text(encoding="utf-8", errors="ignore"))
-        parts[place % 20 == 7].extend(numbers.setdefault(word, len(numbers)) for word in words)
+        parts[place % 20 == 13].extend(numbers.setdefault(word, len(numbers)) for word in words)
     train, test = (np.frombuffer(part, dtype=np.int32) for part in parts)
     counts = np.bincount(train, minlength=len(numbers)) + np.bincount(test, minlength=len(numbers))
     rank = np.empty(len(numbers), np.int32)
