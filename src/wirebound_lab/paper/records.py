@@ -59,6 +59,10 @@ def _tried(base: Settings, name: str, seeds: Sequence[int] = (0,), alpha: float 
 # What was compared on held-out images before the rows were fixed.
 _at = {percent: {**LENET, "connectivity": percent / 100} for percent in (1, 2, 5, 10)}
 _one = partial(_tried, {**_at[1], "lr": 2.0, "deep-r.l1": 1e-4})
+_CIFAR_TRIED: dict[str, Settings] = {
+    "": {}, "-shift-4": {"shift": 4}, "-shift-1": {"shift": 1}, "-not-centred": {"mean_gradient": 1.0},
+    "-inputs-0.1": {"input_dropout": 0.1}, "-units-0.1": {"dropout": 0.1}, "-fixed": {"method": "fixed"},
+}  # fmt: skip
 CHOICES: tuple[Row, ...] = (
     _one("lenet-1-no-dropout", (0, 1, 2, 3, 4, 5, 6), input_dropout=0.0),
     _one("lenet-1-no-dropout-600-epochs", (0, 1), input_dropout=0.0, epochs=600),
@@ -83,10 +87,7 @@ CHOICES: tuple[Row, ...] = (
     _tried(_at[10], "lenet-10-inputs-0.2-units-0.1", input_dropout=0.2, dropout=0.1),
     _tried(WIDE, "wide-mnist-1-as-it-is"), _tried(WIDE, "wide-mnist-1-lr-1-no-units", lr=1.0, dropout=0.0),
     _tried(CIFAR, "wide-cifar-1-as-it-is", mean_gradient=1.0, shift=4, epochs=100),
-    *(_tried({**CIFAR, "epochs": 20}, f"wide-cifar-1-20-epochs{name}", **own) for name, own in {
-        "": {}, "-shift-4": {"shift": 4}, "-shift-1": {"shift": 1}, "-not-centred": {"mean_gradient": 1.0},
-        "-inputs-0.1": {"input_dropout": 0.1}, "-units-0.1": {"dropout": 0.1}, "-fixed": {"method": "fixed"},
-    }.items()),
+    *(_tried({**CIFAR, "epochs": 20}, f"wide-cifar-1-20-epochs{name}", **own) for name, own in _CIFAR_TRIED.items()),
 )
 
 # What each piece is worth: on LeNet-300-100 at 2 % in 30 epochs, and on the wide perceptron for CIFAR-10 in 4. Rows are
