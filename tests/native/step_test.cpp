@@ -66,7 +66,7 @@ static void compare(Random& random, const Shape& shape, int64_t budget, int64_t 
         gradient.push_back(static_cast<T>(random.signed_uniform()));
     }
     if (lost) one.theta[static_cast<size_t>(random.below(budget))] = std::numeric_limits<T>::quiet_NaN();
-    const wb_drift_and_noise drift{0, budget, 0.3 * random.uniform(), 0.1 * random.uniform(), 1.0, 1.0, 0};
+    const wb_drift_and_noise drift{0, budget, 0.3 * random.uniform(), 0.1 * random.uniform(), 1.0, 1.0, 0.0, 0, 0};
     std::vector<double> shares;
     for (int64_t i = 0; i < layers; ++i) shares.push_back(0.1 + random.uniform());
     const double* by_share = random.below(2) ? shares.data() : nullptr;
@@ -79,7 +79,7 @@ static void compare(Random& random, const Shape& shape, int64_t budget, int64_t 
     const wb_step task{rule, budget, layers, shape.n_in.data(), shape.n_out.data(), one.index.colptr.data(),
                        one.index.packed_rows.data(), one.theta.data(), gradient.data(), one.moment1.data(), one.moment2.data(),
                        nullptr, one.birth.data(), &drift, 1, carried.data(), 4, by_share, born.data(), died.data(),
-                       active.data(), wiring_index};
+                       active.data(), nullptr, nullptr, wiring_index};
     const int64_t replaced = Kernel<T>::step(&task, threads);
 
     std::vector<int64_t> dead(static_cast<size_t>(budget));

@@ -66,14 +66,18 @@ static void compare(Random& random, int64_t n, int threads) {
     rule.eps = 1e-4;
     const bool has_momentum = random.below(2) == 0, amsgrad = random.below(2) == 0, ages = random.below(3) != 0;
 
-    // Two drifts with a gap before, between and after them; the first may have rates of its own, the second be frozen.
+    // Two drifts with a gap before, between and after them; the first may have rates of its own and be lazy, the second be
+    // frozen.
     const int64_t a = random.below(n / 4 + 1), b = a + random.below(n / 3 + 1), c = b + random.below(n / 8 + 1);
     const bool own = random.below(2) == 0;
     const wb_drift_and_noise drifts[] = {{a, b, 1e-3 * random.uniform(), 1e-2 * random.uniform(), own ? 2 * random.uniform() : 1.0,
-                              own ? 2 * random.uniform() : 1.0, 0.0, 0},
-                             {c, c + (n - c) / 2, 0.0, random.below(2) ? 0.0 : 0.02, 1.0, 1.0, 0.0, random.below(4) == 0}};
+                              own ? 2 * random.uniform() : 1.0, 0.0, 0, random.below(2) == 0},
+                             {c, c + (n - c) / 2, 0.0, random.below(2) ? 0.0 : 0.02, 1.0, 1.0, 0.0, random.below(4) == 0, 0}};
 
     Arrays<T> data = random_arrays<T>(random, static_cast<size_t>(n), rule.clock);
+    const int64_t still = random.below(4);  // of four connections so many have no gradient, of some stretches none has one
+    for (int64_t k = 0; k < n; ++k)
+        if (random.below(4) < still || (k / 300) % 2 == 1) data.gradient[static_cast<size_t>(k)] = T(0);
     const Arrays<T> before = data;
     std::vector<int64_t> dead(static_cast<size_t>(n));
     const auto call = [&](Arrays<T>& to, int64_t* out, int64_t capacity, int with_threads) {
@@ -96,7 +100,7 @@ static void compare(Random& random, int64_t n, int threads) {
             if (k < drift.first || k >= drift.last) continue;
             here.lr *= drift.lr_factor;
             here.weight_decay *= drift.decay_factor;
-            frozen = drift.frozen != 0;
+            frozen = drift.frozen != 0 || (drift.lazy && before.gradient[i] == 0);
         }
         if (!frozen) optimise_reference(here, s, before.gradient[i], has_momentum, amsgrad, age);
         if (rule.bound && !frozen) {
