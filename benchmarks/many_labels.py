@@ -74,7 +74,7 @@ def key(row: dict[str, Any]) -> tuple[Any, ...]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Very many labels: memory, time and accuracy.")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--tested", type=int, default=4096, help="examples on which each is tested, before and after")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--rates", type=float, nargs="+", default=[0.003, 0.01], help="learning rates")
