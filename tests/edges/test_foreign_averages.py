@@ -1,6 +1,7 @@
 """Averages of others mix connections once one has moved: they are found out at the next use, and nobody else is bothered."""
 
 import copy
+import gc
 import io
 import sys
 import warnings
@@ -14,6 +15,12 @@ import wirebound as wb
 from wirebound import WiringError
 
 FOUND = "Use wb.WeightAverage"
+
+
+@pytest.fixture(autouse=True)
+def nobody_else_lives():
+    """A copy is told by living wirings that hold just the same, and those of the test before may wait for the collector."""
+    gc.collect()
 
 
 def method_of(model, kind="deep-r"):

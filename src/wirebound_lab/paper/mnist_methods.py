@@ -41,6 +41,7 @@ GRIDS: dict[str, dict[str, Sequence[Any]]] = {
     "cht": {"lr": (0.3, 1.0), "fraction": (0.1, 0.3)},
     "constant-rate": {"lr": (2.0,), "l1": (5e-5, 2e-4), "rate": (1e-5, 1e-4)},
     "pruning": {"lr": (0.3, 1.0), "weight_decay": (0.0, 1e-4)},
+    "top-k": {"lr": (0.3, 1.0)},
     "dense": {"lr": (0.3, 1.0)},
     "soft-deep-r": {"lr": (1.0,), "l1": (1e-5, 1e-4), "aim": (0.0003, 0.001, 0.003, 0.007, 0.015, 0.03, 0.06)},
     "l1-shrinkage": {"lr": (0.3, 1.0), "l1": tuple(10 ** (-n / 2) for n in (5, 6, 7, 8, 9))},
