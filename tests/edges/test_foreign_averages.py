@@ -17,9 +17,9 @@ from wirebound import WiringError
 FOUND = "Use wb.WeightAverage"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def nobody_else_lives():
-    """A copy is told by living wirings that hold just the same, and those of the test before may wait for the collector."""
+    """What loads a state becomes a copy of a living wiring that holds just this; those of earlier tests may wait for the collector."""
     gc.collect()
 
 
@@ -139,6 +139,7 @@ def test_an_update_that_is_not_evaluated_at_once(model, x, y):
         evaluate(average, x)
 
 
+@pytest.mark.usefixtures("nobody_else_lives")
 def test_going_on_after_the_error(model, x, y):
     rewiring = method_of(model)
     target = copy.deepcopy(model)
@@ -157,6 +158,7 @@ def test_going_on_after_the_error(model, x, y):
     evaluate(target, x)
 
 
+@pytest.mark.usefixtures("nobody_else_lives")
 def test_a_target_that_was_built_beside_the_model(x, y):
     """As reinforcement-learning libraries do: two models, one state dict, then Polyak updates."""
     model, target = (wb.sparsify(torch.nn.Sequential(torch.nn.Linear(20, 50)), connectivity=0.2) for _ in range(2))
