@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ import wide_text_words
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from wirebound_lab import data
+from wirebound_lab.bench.watched import peak_memory
 from wirebound_lab.data import TextDataset
 from wirebound_lab.paper.study import read_json, study_parser, write_study
 from wirebound_lab.tables import deviation, markdown_table, plus_minus
@@ -89,20 +89,11 @@ def run_apart(folder: Path, name: str, part: str, seed: int, settings: Mapping[s
     assert child.stdin is not None
     assert child.stdout is not None
     said = child.stdout.readline()  # it then waits until it has been measured
-    peak = _peak_bytes(child.pid)
+    peak = peak_memory(child.pid)  # wait4 would count its parent's memory too
     child.stdin.close()
     if child.wait():
         raise OSError(f"the process of {name} failed with {child.returncode}")
     return {**json.loads(said), "peak_bytes": peak}
-
-
-def _peak_bytes(process: int) -> int:
-    """VmHWM of a process that is still there. What ``wait4`` says of one that has ended would include its parent's memory."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return 0  # not known on this system
 
 
 def settings_of(grid: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../../csrc/wirebound.h"
+#include "checks.h"
 
 namespace {
 
@@ -19,14 +20,6 @@ struct Kernels64 {
     static constexpr auto forward = wb_csr_forward_f64;
     static constexpr auto backward = wb_csr_backward_f64;
 };
-
-int failures = 0;
-
-void expect(bool holds, const char* what) {
-    if (holds) return;
-    std::printf("%s\n", what);
-    ++failures;
-}
 
 template <class T>
 bool close(T got, double want, double scale) {
@@ -118,13 +111,13 @@ void check(std::mt19937_64& random, int64_t batch, int64_t n_in, int64_t n_out, 
         std::vector<T> got, gradient;
         std::vector<uint8_t> seen;
         int64_t fresh = -1;
-        expect(forward<T, Kernels>(p, got, threads) == WB_FINE, "forward must be fine");
-        expect(backward<T, Kernels>(p, gradient, seen, fresh, threads) == WB_FINE, "backward must be fine");
-        for (size_t i = 0; i < y.size(); ++i) expect(close(got[i], y[i], y_scale[i]), "y differs");
-        for (size_t k = 0; k < dtheta.size(); ++k) expect(close(gradient[k], dtheta[k], dtheta_scale[k]), "dtheta differs");
-        expect(seen == occurs && fresh == occurring, "the columns that occur differ");
+        CHECK((forward<T, Kernels>(p, got, threads) == WB_FINE));
+        CHECK((backward<T, Kernels>(p, gradient, seen, fresh, threads) == WB_FINE));
+        for (size_t i = 0; i < y.size(); ++i) CHECK(close(got[i], y[i], y_scale[i]));
+        for (size_t k = 0; k < dtheta.size(); ++k) CHECK(close(gradient[k], dtheta[k], dtheta_scale[k]));
+        CHECK(seen == occurs && fresh == occurring);
         if (threads == 1) first_y = got, first_dtheta = gradient;
-        expect(got == first_y && gradient == first_dtheta, "results depend on the number of threads");
+        CHECK(got == first_y && gradient == first_dtheta);
     }
 }
 
@@ -140,24 +133,24 @@ void check_lies(std::mt19937_64& random) {
         while (p.columns.empty()) p = draw<T>(random, 4, 20, 6, 0.4, 8);
         Problem<T> columns = p, pointers = p, starts = p;
         columns.columns[0] = lie;
-        expect(forward<T, Kernels>(columns, out, 2) == WB_BAD_INPUT, "a column outside must be refused");
-        expect(backward<T, Kernels>(columns, out, seen, fresh, 2) == WB_BAD_INPUT, "a column outside must be refused, back");
+        CHECK((forward<T, Kernels>(columns, out, 2) == WB_BAD_INPUT));
+        CHECK((backward<T, Kernels>(columns, out, seen, fresh, 2) == WB_BAD_INPUT));
         pointers.colptr[static_cast<size_t>(p.columns[0] + 1)] = lie == 20 ? 100'000 : lie;
-        expect(forward<T, Kernels>(pointers, out, 2) == WB_BAD_INDEX, "pointers outside must be refused");
-        expect(backward<T, Kernels>(pointers, out, seen, fresh, 2) == WB_BAD_INDEX, "pointers outside must be refused, back");
+        CHECK((forward<T, Kernels>(pointers, out, 2) == WB_BAD_INDEX));
+        CHECK((backward<T, Kernels>(pointers, out, seen, fresh, 2) == WB_BAD_INDEX));
         starts.starts[1] = lie == 20 ? 100'000 : lie;
-        expect(forward<T, Kernels>(starts, out, 2) == WB_BAD_INPUT, "rows that start outside must be refused");
-        expect(backward<T, Kernels>(starts, out, seen, fresh, 2) == WB_BAD_INPUT, "rows that start outside, back");
+        CHECK((forward<T, Kernels>(starts, out, 2) == WB_BAD_INPUT));
+        CHECK((backward<T, Kernels>(starts, out, seen, fresh, 2) == WB_BAD_INPUT));
     }
     Problem<T> p = draw<T>(random, 3, 5, 4, 1.0, 4);
     p.columns.assign(1, 2), p.values.assign(1, T(1)), p.starts = {0, 1, 1, 1};
     p.packed_rows[static_cast<size_t>(p.colptr[2] - p.colptr[0])] = 4;
-    expect(forward<T, Kernels>(p, out, 1) == WB_BAD_INDEX, "a row outside must be refused");
-    expect(backward<T, Kernels>(p, out, seen, fresh, 1) == WB_BAD_INDEX, "a row outside must be refused, back");
+    CHECK((forward<T, Kernels>(p, out, 1) == WB_BAD_INDEX));
+    CHECK((backward<T, Kernels>(p, out, seen, fresh, 1) == WB_BAD_INDEX));
     p.packed_rows[static_cast<size_t>(p.colptr[2] - p.colptr[0])] = 0;
     p.theta[static_cast<size_t>(p.colptr[2] - p.colptr[0])] = T(-1);
-    expect(forward<T, Kernels>(p, out, 1, 1) == WB_DORMANT, "theta below 0 must be told");
-    expect(forward<T, Kernels>(p, out, 1, 0) == WB_FINE, "theta below 0 is a weight where signs are free");
+    CHECK((forward<T, Kernels>(p, out, 1, 1) == WB_DORMANT));
+    CHECK((forward<T, Kernels>(p, out, 1, 0) == WB_FINE));
 }
 
 template <class T, class Kernels>
@@ -181,6 +174,5 @@ void check_all() {
 int main() {
     check_all<float, Kernels32>();
     check_all<double, Kernels64>();
-    std::printf(failures ? "%d failures\n" : "sparse rows: fine\n", failures);
-    return failures != 0;
+    std::printf("sparse rows: ok\n");
 }
