@@ -105,7 +105,7 @@ def test_candidates_is_checked():
     for wrong in (0, -1.0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match=rf"candidates \(={wrong}\) must be a finite number > 0"):
             wb.grow.SampledGradient(wrong)
-    with pytest.raises(ValueError, match=r"births \(='best'\) must be one of uniform, gradient"):
+    with pytest.raises(ValueError, match=r"births \(='best'\) must be one of uniform, gradient, paths"):
         build("deep-r", births="best")
     with pytest.raises(ValueError, match=r"candidates \(=0\) must be a finite number > 0"):
         build("deep-r", births="gradient", candidates=0)
@@ -140,8 +140,9 @@ def test_newborns_are_the_candidates_that_are_pulled_up_most(maximize):
 
 @pytest.mark.parametrize("kind", ["linear", "conv", "lstm"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_deep_r_with_births_by_gradient_keeps_every_promise(kind, optimizer, tmp_path):
-    through, first, second = (build("deep-r", kind, optimizer, births="gradient", candidates=0.5) for _ in range(3))
+@pytest.mark.parametrize("births", ["gradient", "paths"])
+def test_deep_r_with_a_choice_of_births_keeps_every_promise(kind, optimizer, births, tmp_path):
+    through, first, second = (build("deep-r", kind, optimizer, births=births, candidates=0.5) for _ in range(3))
     rewired = 0
     for _ in range(10):
         (info,) = take_steps(through, 1)
@@ -209,12 +210,13 @@ def test_full_layers_pass_their_newborns_on():
         assert born[0] <= 6
 
 
-def test_frozen_layers_caps_and_signs_hold():
+@pytest.mark.parametrize("births", ["gradient", "paths"])
+def test_frozen_layers_caps_and_signs_hold(births):
     for options in ({}, {"constraints": wb.Constraints(max_fan_in=5, max_fan_out=6)}, {"constraints": wb.Constraints(dale=0.5)}):
         model = small(**options)
         wb.freeze(model[2])
         frozen = model[2].dense_weight()
-        method = wb.DeepR(model, OPTIMIZERS["sgd"](model.parameters()), l1=0.05, births="gradient")
+        method = wb.DeepR(model, OPTIMIZERS["sgd"](model.parameters()), l1=0.05, births=births)
         found = []
 
         def each(info, found=found, model=model):
@@ -229,7 +231,7 @@ def test_frozen_layers_caps_and_signs_hold():
 
 def test_births_by_gradient_are_not_fused_and_the_reason_is_said():
     method = build("deep-r", births="gradient")
-    assert "births (='gradient') needs each layer's gradient" in why_not_fused(method.model, method)
+    assert "births (='gradient') chooses among dormant connections" in why_not_fused(method.model, method)
 
 
 def test_a_gradient_from_elsewhere_is_an_error_and_nothing_moves():
@@ -242,7 +244,34 @@ def test_a_gradient_from_elsewhere_is_an_error_and_nothing_moves():
     assert torch.equal(before, wiring.theta)
 
 
-def test_births_by_gradient_learn():
-    method = build("deep-r", l1=0.005, births="gradient")
+@pytest.mark.parametrize("births", ["gradient", "paths"])
+def test_births_by_choice_learn(births):
+    method = build("deep-r", l1=0.005, births=births)
     take_steps(method, 60)
     assert (method.model(X).argmax(1) == Y).float().mean() > 0.9
+
+
+def test_births_along_paths_stay_local():
+    """Two halves that share no neuron: no path joins them, so no newborn does."""
+    layer = wb.SparseLinear(40, 40, bias=False, budget=200, seed=0)
+    wiring, half = layer.wiring, torch.arange(40) < 20
+    within = torch.nonzero(half[:, None] == half[None])
+    chosen = within[torch.randperm(800, generator=torch.Generator().manual_seed(1))[:200]]
+    wiring.replace_(torch.arange(200), (40 * chosen[:, 0] + chosen[:, 1]).sort().values, [], torch.linspace(0.01, 1, 200))
+    method = wb.DeepR(layer, torch.optim.SGD(layer.parameters(), lr=0.1), l1=0.2, noise=0.0, births="paths")
+    x, rewired = torch.randn(8, 40, generator=torch.Generator().manual_seed(0)), 0
+    for _ in range(5):
+        layer(x).square().mean().backward()
+        rewired += method.step().rewired
+        method.zero_grad()
+        wiring.check()
+        assert (half[wiring.positions() // 40] == half[wiring.positions() % 40]).all()
+    assert rewired > 5
+
+
+def test_births_along_paths_refuse_sparse_rows():
+    model = wb.sparsify(nn.Sequential(nn.Linear(30, 8), nn.ReLU(), nn.Linear(8, 2)), 0.3, seed=0)
+    method = wb.DeepR(model, torch.optim.SGD(model.parameters(), lr=0.1), l1=0.1, births="paths")
+    model(torch.eye(30)[:5].to_sparse_csr()).sum().backward()
+    with pytest.raises(ValueError, match=r"births \(='paths'\) does not know which columns sparse rows have"):
+        method.step()

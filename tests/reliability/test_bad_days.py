@@ -24,7 +24,11 @@ from wirebound_lab import data
 from wirebound_lab.data.locate import Place, search
 from wirebound_lab.data.mnist import Mnist
 from wirebound_lab.run import train
+from wirebound_lab.run.config import tasks
+from wirebound_lab.run.processes import StopRequest
 from wirebound_lab.run.record import RunFolder, RunFolderError
+from wirebound_lab.run.resume import RunState
+from wirebound_lab.run.running import TrainingRun
 
 OPTIONS = ["--data", "digits", "--connectivity", "0.2", "--hidden", "16", "--batch-size", "50", "--lr", "0.3", "--quiet"]
 
@@ -324,3 +328,18 @@ def test_a_run_in_a_thread_leaves_signals_alone(tmp_path):
 def test_fork_reports_failures(tmp_path):
     assert outcome(fork(lambda: 1 // 0, tmp_path / "log")) == 99
     assert "ZeroDivisionError" in (tmp_path / "log").read_text()
+
+
+def test_moments_that_are_not_finite_end_a_run_as_diverged():
+    """A gradient whose square is infinite leaves loss and weights finite; the run ends and says so."""
+    settings = config(engine="module", optimizer="adam", lr=1e-3, epochs=2, checkpoint_every=4)
+    task = tasks()[settings.task](settings)
+
+    def spoil(kind, values):
+        if kind == "window":
+            state = next(iter(task.method.optimizer.state.values()))
+            state["exp_avg_sq"].view(-1)[0] = float("inf")
+
+    run = TrainingRun(task, task.engine(settings), RunState(task.method.layer_active()), None, None, spoil)
+    with pytest.raises(DivergedError, match=r"the optimiser's exp_avg_sq of '.*' is not finite after step \d+"):
+        run.go(StopRequest())

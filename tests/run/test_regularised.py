@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import wirebound as wb
-from wirebound.engine.modules import data_order
+from wirebound.engine.modules import Batch, data_order
 from wirebound.ops.reference.images import standardise
 from wirebound_lab.data import load
 from wirebound_lab.run import train
 from wirebound_lab.run.config import ConfigError, make_config
+from wirebound_lab.tasks.mixing import mixed
 from wirebound_lab.tasks.pieces import BORDER, Pieces
 from wirebound_lab.tasks.soft_targets import with_soft_targets
 
@@ -116,6 +117,50 @@ def test_images_move_no_further_than_they_may() -> None:
     same, other = ((batch.inputs[0] - known[chosen]).abs().amax(1) < 1e-5 for known in (images, mirrored))
     assert bool((same | other).all())
     assert 0.4 < same.float().mean() < 0.6
+
+
+def test_images_are_moved_without_being_mirrored() -> None:
+    data = load("digits")
+    still = Pieces(data, seed=3, border=0, flip=False)
+    (batch,) = still.batches(len(data.train_y), 1, 0)
+    assert torch.equal(batch.inputs[0], still.middle(data.train_x)[data_order(len(data.train_y), 3, 1)])
+
+
+def test_mixed_examples() -> None:
+    """Inputs and targets by the same share, which is a function of (seed, epoch, number of the batch)."""
+    batches = [Batch((torch.randn(6, 4),), torch.tensor([0, 1, 2, 2, 1, 0])) for _ in range(5)]
+    one, two = (list(mixed(iter(batches), 0.4, 3, seed=7, epoch=epoch, start=0)) for epoch in (1, 2))
+    shares = []
+    for before, after in zip(batches, one, strict=True):
+        (x,), (mix,), y = before.inputs, after.inputs, F.one_hot(before.y, 3).float()
+        share = float(((mix - x.roll(1, 0)) / (x - x.roll(1, 0))).mean())
+        torch.testing.assert_close(after.y, share * y + (1 - share) * y.roll(1, 0), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(after.y.sum(1), torch.ones(6))
+        shares.append(share)
+    assert len({round(share, 3) for share in shares}) > 2
+    assert not torch.equal(one[0].y, two[0].y)
+    resumed = list(mixed(iter(batches[3:]), 0.4, 3, seed=7, epoch=1, start=3))
+    assert all(torch.equal(a.inputs[0], b.inputs[0]) and torch.equal(a.y, b.y) for a, b in zip(resumed, one[3:], strict=True))
+
+
+@pytest.mark.parametrize("own", [{"mixup": 0.2}, {"average": 0.9}, {"augment": "crop", "shift": 1, "mixup": 0.2}])
+def test_mixing_and_averages_train_module_by_module(tmp_path: Path, own: dict[str, object]) -> None:
+    done = train(make_config(BASE, own), tmp_path / "run")
+    assert done.summary["path"] == "module"
+    assert done.summary["min_active"] == done.summary["max_active"] == done.summary["budget"]
+    assert done.summary["test_accuracy"] > 0.3
+    with pytest.raises(ConfigError, match=rf"engine \(='fused'\) cannot run this: .*{list(own)[-1]}"):
+        train(make_config(BASE, own, {"engine": "fused"}), tmp_path / "fused")
+
+
+def test_the_average_is_what_is_evaluated(tmp_path: Path) -> None:
+    """With a decay that forgets almost at once it is the network itself; with a long one another."""
+    plain, short, long = (
+        train(make_config(BASE, {"engine": "module", "average": decay}), tmp_path / f"{decay}").summary["test_loss"]
+        for decay in (0.0, 1e-6, 0.99)
+    )
+    assert short == pytest.approx(plain, rel=1e-3)
+    assert abs(long - plain) > 1e-3 * plain
 
 
 def test_centred_gradients_train_module_by_module(tmp_path: Path) -> None:

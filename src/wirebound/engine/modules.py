@@ -90,6 +90,15 @@ def broken_parameter(model: nn.Module) -> str:
     return ""
 
 
+def broken_state(model: nn.Module, method: Method) -> str:
+    """The parameter of which the optimiser remembers something that is not finite, or nothing."""
+    for name, parameter in model.named_parameters():
+        for key, value in method.optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor) and not _finite(value):
+                return f"the optimiser's {key} of {name!r}"
+    return ""
+
+
 def broken_gradient(model: nn.Module) -> str:
     """The parameter whose gradient is not finite, or nothing."""
     for name, parameter in model.named_parameters():

@@ -62,7 +62,7 @@ def why_not_fused(model: nn.Module, method: Method, sparse: bool = False) -> str
     if type(method) not in (DeepR, Fixed, Dense):
         return f"method (={type(method).__name__}) has no fused step"
     if isinstance(method, DeepR) and method.births != "uniform":
-        return f"births (={method.births!r}) needs each layer's gradient in the step, which the fused step does not keep"
+        return f"births (={method.births!r}) chooses among dormant connections, which the fused step does not do"
     if isinstance(method, DeepR) and not sparse and any(wiring.seen for wiring in wirings(model)):
         return "a layer was given sparse rows, and newborns come to the columns of each step"
     if any(wiring.constrained for wiring in wirings(model)):

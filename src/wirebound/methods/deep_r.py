@@ -23,7 +23,9 @@ With ``births="gradient"`` the last line of the box is another, which is no long
 a posterior hold: how many newborns each layer gets is drawn as before; in each such layer as many dormant connections as
 ``candidates`` · its active ones are drawn uniformly, and born are those of them whose gradient pulls θ up most, the
 largest − sign · ∂E/∂w. Where fewer than needed have one > 0, the rest is drawn uniformly as before. Gradient, ℓ1, noise,
-death, constant signs and K stay as they are.
+death, constant signs and K stay as they are. So they do with ``births="paths"``, where a layer's newborns are drawn in
+proportion to the paths of length three that they close (``grow/topological.py``): where a first wiring is local, as one by
+correlation is, newborns are as local, while most uniform ones are far from anything that their unit sees.
 """
 
 import itertools
@@ -36,7 +38,7 @@ from torch import nn, optim
 
 from wirebound import ops, schedule
 from wirebound.methods.declaration import AUTO, CANDIDATES, NEWBORNS, NOISE, TEMPERATURE, Setting
-from wirebound.methods.grow import Growth, SampledGradient
+from wirebound.methods.grow import GrowRule, Growth, SampledGradient, Topological
 from wirebound.methods.method import WiringMethod
 from wirebound.methods.occurring import Occurring, check_states, states
 from wirebound.methods.turnover import Turnover, next_look
@@ -57,10 +59,13 @@ TURNOVER = Setting("turnover", "float", 0.07, _WANTED, above=0)
 _START = "Adam's second moment of a newborn: its layer's, or its own from the first gradient on"
 MOMENTS = Setting("newborn_moments", "str", "layer", _START, choices=("layer", "own"))
 
-_CHOICE = "births: uniform among the dormant, as the paper has it, or those of drawn candidates whose gradient pulls most"
+_CHOICE = (
+    "births: uniform among the dormant, as the paper has it, those of drawn candidates whose gradient pulls most, or those "
+    "that close paths of length three (paths)"
+)
 _JUDGED = "whom a step moves, pulls and kills: on, those whose gradient is not exactly 0; off, all; auto, those with an input in layers with sparse rows"
 LAZY = Setting("lazy", "str", AUTO, _JUDGED, choices=(AUTO, "on", "off"))
-BIRTHS = Setting("births", "str", "uniform", _CHOICE, choices=("uniform", "gradient"))
+BIRTHS = Setting("births", "str", "uniform", _CHOICE, choices=("uniform", "gradient", "paths"))
 
 
 @torch.no_grad()
@@ -161,9 +166,10 @@ class DeepR(Watching, LangevinMethod):
         turnover: κ, with ``l1="auto"``: the share of the connections that is replaced while one moves by its own strength.
         newborn_moments: ``"layer"``, the second moment of a newborn (Adam and its kin) is its layer's, so that its first
             steps are as long as its gradient deserves; or ``"own"``, from its first gradient on, as if training began.
-        births: ``"uniform"`` over the dormant connections, as in Algorithm 1, or ``"gradient"``: among drawn candidates,
-            those whose gradient pulls their θ up most (above, what differs from the paper). Such a step needs the
-            layers' inputs and output gradients, so it runs module by module, not fused.
+        births: ``"uniform"`` over the dormant connections, as in Algorithm 1; ``"gradient"``: among drawn candidates,
+            those whose gradient pulls their θ up most; or ``"paths"``: in proportion to the paths of length three that
+            they close (above, what differs from the paper). Steps with a choice run module by module, not fused: by gradient
+            they need the layers' inputs and output gradients, along paths O(K log K) work, so ``rewire_every`` pays there.
         lazy: which connections a step judges (optimiser, ℓ1, noise, death), while all others stand still, θ and optimiser
             state included. ``"auto"``: in layers that are given sparse rows those whose input is there, in others all.
             ``"on"``: in other layers, too, only those whose gradient in this step is not exactly 0. ``"off"``: all, as in
@@ -189,7 +195,8 @@ class DeepR(Watching, LangevinMethod):
             PRICE.check(l1)
         self.take_rates(model, optimizer, fixed, noise, temperature, ages=newborn_moments == "own")
         self.rewire_every, self.newborns, self.newborn_moments = rewire_every, newborns, newborn_moments
-        self.births, self.choose = births, SampledGradient(candidates, towards_sign=True)
+        self.births = births
+        self.choose: GrowRule = Topological() if births == "paths" else SampledGradient(candidates, towards_sign=True)
         self.adapter.own.newborns_by_layer = newborn_moments == "layer"
         self.lazy, self.occurring = lazy, [Occurring(wiring) for wiring in self.wirings]
         for wiring in self.wirings:
@@ -240,8 +247,8 @@ class DeepR(Watching, LangevinMethod):
         if (lazy := self.lazy_layers(wiring)) is not None:
             self._prepare_lazy(number, wiring, lazy, step, clamp)
             open_columns = self.occurring[number].open_columns()
-        if self.wants_sources(step):
-            return self._step_by_gradient(number, wiring, drifts, step, open_columns)
+        if self.births != "uniform" and not clamp:
+            return self._step_with_choice(number, wiring, drifts, step, open_columns)
         if wiring.constrained or wiring.has_frozen:  # newborns are drawn among the positions that are allowed
             born, dead = [0] * len(wiring.layers), self.update(number, wiring, drifts, step, clamp=clamp)
             if dead.numel():
@@ -255,10 +262,12 @@ class DeepR(Watching, LangevinMethod):
         active = listed(counts.active) if wiring.is_whole else ops.numbers(counts.active)
         return active, wiring.changed(before, counts.born, counts.died)[0]
 
-    def _step_by_gradient(
+    def _step_with_choice(
         self, number: int, wiring: Wiring, drifts: Sequence[DriftAndNoise], step: int, open_columns: ops.OpenColumns | None
     ) -> tuple[list[int], list[int]]:
-        sources, group = self.sources(wiring), self.adapter.group(wiring)
+        if self.births == "paths" and open_columns is not None:
+            raise ValueError('births (=\'paths\') does not know which columns sparse rows have: use "uniform", "gradient", or lazy="off"')
+        sources, group = self.sources(wiring) if self.wants_sources(step) else {}, self.adapter.group(wiring)
         dead = self.update(number, wiring, drifts, step, clamp=False)
         if not dead.numel():
             return wiring.layer_active, [0] * len(wiring.layers)

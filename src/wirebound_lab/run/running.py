@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wirebound.checkpoint import CheckpointError, save
-from wirebound.engine.modules import DivergedError, Engine, broken_parameter
+from wirebound.engine.modules import DivergedError, Engine, broken_parameter, broken_state
 from wirebound.engine.window import StepWindow, Tally
 from wirebound.nn.sparse_layer import wirings
 from wirebound.wiring import WiringError
@@ -174,10 +174,12 @@ class TrainingRun:
         save(self.folder.checkpoint, method=self.method, extra=extra, random_state=False)
 
     def _check_finite(self) -> None:
-        """Weights can be lost while the loss still looks well: units that are off hide them."""
-        broken = broken_parameter(self.model)
-        if broken:
-            raise DivergedError(f"{broken} are not finite after step {self.method.steps}; try a lower learning rate")
+        """Weights can be lost while the loss still looks well: units that are off hide them. So can moments: the square of
+        a large gradient is infinite, and from then on such a weight stands still."""
+        broken, state = broken_parameter(self.model), broken_state(self.model, self.method)
+        if broken or state:
+            what = f"{broken} are" if broken else f"{state} is"
+            raise DivergedError(f"{what} not finite after step {self.method.steps}; try a lower learning rate")
 
     def _last_good(self) -> str:
         """What is left after a failure, for the error to say."""

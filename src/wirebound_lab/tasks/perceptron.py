@@ -1,13 +1,15 @@
 """A perceptron on images as vectors: the paper's MNIST experiments, and whatever data sets there are."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from wirebound.engine.modules import Batch, Engine, ModuleEngine, data_order
+from wirebound.engine.modules import Batch, Engine, data_order
 from wirebound.engine.window import StepWindow
 from wirebound.methods import METHODS, Setting
+from wirebound.methods.average import WeightAverage
 from wirebound.nn.centring import centre_gradients_
 from wirebound.nn.correlated import wire_by_correlation_
 from wirebound.nn.learning_rate import lr_factor
@@ -19,6 +21,7 @@ from wirebound.wiring.draw import INITS
 from wirebound_lab import data as datasets
 from wirebound_lab.run.config import ConfigError, RunConfig, as_config_error
 from wirebound_lab.run.models import build_method, build_model, build_optimizer, choose_engine
+from wirebound_lab.tasks.mixing import MIXUP, mixed
 from wirebound_lab.tasks.pieces import AUGMENTATIONS, BORDER, Pieces
 from wirebound_lab.tasks.soft_targets import SOFT_TARGETS, with_soft_targets
 from wirebound_lab.tasks.task import Figures, Record, Task, evaluate
@@ -57,7 +60,7 @@ class Perceptron(Task):
         Setting("init", "str", "dense-fan-in", "scale of the first weights", choices=INITS),
         Setting("gain", "float", 1.0, "factor on the scale of the first weights", above=0),
         Setting("dense_output", "bool", False, "the last layer is dense, and not counted in the budget (sparse methods)"),
-        Setting("augment", "str", "none", "crop-flip: images moved by up to 'shift' pixels, mirrored, standardised", AUGMENTATIONS),
+        Setting("augment", "str", "none", "crop: images moved by up to 'shift' pixels and standardised; crop-flip: mirrored too", AUGMENTATIONS),
         Setting("shift", "int", BORDER, "pixels by which augment moves an image at most, up, down, left and right", least=0),
         Setting(
             "correlated", "list[float]", [],
@@ -65,6 +68,8 @@ class Perceptron(Task):
         ),
         Setting("input_dropout", "float", 0.0, "share of the inputs that is left out in training", least=0, below=1),
         Setting("dropout", "float", 0.0, "share of the hidden units that is left out in training", least=0, below=1),
+        MIXUP,
+        Setting("average", "float", 0.0, "decay of a moving average of the weights that is evaluated; 0: none", least=0, below=1),
         *SOFT_TARGETS,
         Setting("dense_lr", "bool", False, "lr suits a dense network of three layers: by fan-in and depth for others"),
         Setting("sparse_lr", "float", 1.0, "factor on the lr of connections, beside biases and a dense output", above=0),
@@ -82,7 +87,7 @@ class Perceptron(Task):
         if config.validation:
             data = datasets.split_validation(data, config.validation, seed=0)
         self.data, self.input_shape = with_soft_targets(data, config), data.shape
-        self.pieces = Pieces(self.data, config.seed, config.shift) if config.augment != "none" else None
+        self.pieces = None if config.augment == "none" else Pieces(self.data, config.seed, config.shift, config.augment == "crop-flip")
         self.per_epoch = -(-len(data.train_y) // config.batch_size)
         self.test_x = data.inputs("test", flatten=True) if self.pieces is None else self.pieces.middle(data.test_x)
         model = build_model(config, self.test_x.shape[1], data.classes)
@@ -97,6 +102,7 @@ class Perceptron(Task):
             shallow = min(1.0, LAYERS / (len(config.hidden) + 1))
             self.lr_scale = shallow * max(lr_factor(wiring) for wiring in wirings(model))
         self.method = build_method(config, model, build_optimizer(config, model), self.per_epoch)
+        self.average = WeightAverage(self.method, config.average) if config.average else None
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
@@ -113,33 +119,48 @@ class Perceptron(Task):
         some = self.data.train_x[:_EXAMPLES]
         return self.data.to_inputs(some, flatten=True) if self.pieces is None else self.pieces.middle(some)
 
+    @property
+    def only_modules(self) -> str:
+        """The settings that fused steps do not know, in words; empty: they know all."""
+        named = {name: getattr(self.config, name) for name in ("augment", "mixup", "average", "mean_gradient")}
+        plain = {"augment": "none", "mixup": 0, "average": 0, "mean_gradient": 1}
+        return ", ".join(f"{name} (={value!r})" for name, value in named.items() if value != plain[name])
+
     def engine(self, config: RunConfig) -> Engine:
-        if self.pieces is not None:
-            return super().engine(config)
-        if config.mean_gradient == 1:
+        if not self.only_modules:
             return choose_engine(config, self.method.model, self.method, self.data)
         if config.engine == "fused":
-            raise ConfigError(f"engine (='fused') cannot run this: mean_gradient (={config.mean_gradient:g}) is for modules")
-        engine = choose_engine(config.replace(engine="module"), self.method.model, self.method, self.data)
-        assert isinstance(engine, ModuleEngine)
-        engine.after_backward = self.after_backward
-        return engine
+            raise ConfigError(f"engine (='fused') cannot run this: {self.only_modules} is for modules")
+        return super().engine(config)
 
     def after_backward(self) -> None:
         if self.config.mean_gradient < 1:
             centre_gradients_(self.method.model, self.config.mean_gradient)
 
+    def after_step(self) -> None:
+        if self.average is not None:
+            self.average.update()
+
     def take_steps(
         self, engine: Engine, epoch: int, lrs: Sequence[float], start: int, pause: Callable[[], bool]
     ) -> Iterator[StepWindow]:
-        if self.pieces is not None:
+        if self.only_modules:
             return super().take_steps(engine, epoch, lrs, start, pause)
-        order = data_order(len(self.data.train_y), self.config.seed, epoch)
-        return engine.epoch(order, lrs, self.config.batch_size, self.window, start, pause)
+        return engine.epoch(self._order(epoch), lrs, self.config.batch_size, self.window, start, pause)
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        assert self.pieces is not None
-        return self.pieces.batches(self.config.batch_size, epoch, start)
+        config = self.config
+        found = self._rows(epoch, start) if self.pieces is None else self.pieces.batches(config.batch_size, epoch, start)
+        return mixed(found, config.mixup, self.data.classes, config.seed, epoch, start) if config.mixup else found
+
+    def _order(self, epoch: int) -> Tensor:
+        return data_order(len(self.data.train_y), self.config.seed, epoch)
+
+    def _rows(self, epoch: int, start: int) -> Iterator[Batch]:
+        """The examples as they are, from batch number ``start`` on."""
+        size = self.config.batch_size
+        for chosen in self._order(epoch)[start * size :].split(size):
+            yield Batch((self.data.to_inputs(self.data.train_x[chosen], flatten=True),), self.data.train_y[chosen])
 
     def measure(self, epoch: int, figures: Figures, record: Record) -> dict[str, float | None]:
         self.evaluate(self.data.test_y, figures)
@@ -148,7 +169,8 @@ class Perceptron(Task):
     def evaluate(self, labels: Tensor, figures: Figures) -> None:
         model = self.method.model.eval()
         parts = zip(self.test_x.split(_EVALUATION_BATCH), labels.split(_EVALUATION_BATCH), strict=True)
-        figures["test_accuracy"], figures["test_loss"] = evaluate(model, (Batch((x,), y) for x, y in parts), self.loss)
+        with contextlib.nullcontext() if self.average is None else self.average.in_use():
+            figures["test_accuracy"], figures["test_loss"] = evaluate(model, (Batch((x,), y) for x, y in parts), self.loss)
 
     def facts(self, connectivity: float) -> dict[str, Any]:
         config = self.config

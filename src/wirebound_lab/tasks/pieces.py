@@ -1,4 +1,4 @@
-"""Images for perceptrons, moved and mirrored: the usual way to train on CIFAR-10."""
+"""Images for perceptrons, moved and, where left and right are alike, mirrored: the usual way to train on CIFAR-10."""
 
 from collections.abc import Iterator
 
@@ -11,19 +11,19 @@ from wirebound.ops import backend_on
 from wirebound_lab.data import Dataset
 from wirebound_lab.run.config import ConfigError
 
-AUGMENTATIONS = ("none", "crop-flip")
+AUGMENTATIONS = ("none", "crop", "crop-flip")
 BORDER = 4  # pixels by which an image is moved at most, where nothing else is said
 _EPOCHS = 1 << 20  # more than any run has
 
 
 class Pieces:
-    """Training images at random places in a border of zeros, every other one mirrored, each standardised."""
+    """Training images at random places in a border of zeros, each standardised; if ``flip``, every other one is mirrored."""
 
-    def __init__(self, data: Dataset, seed: int, border: int = BORDER) -> None:
+    def __init__(self, data: Dataset, seed: int, border: int = BORDER, flip: bool = True) -> None:
         side = data.shape[-1]
         if data.shape[-2] != side:
-            raise ConfigError(f"augment (='crop-flip') needs square images, {data.name} has {data.shape[-2]} x {side}")
-        self.seed, self.side, self.border, self.y = seed, side, border, data.train_y
+            raise ConfigError(f"augment needs square images, {data.name} has {data.shape[-2]} x {side}")
+        self.seed, self.side, self.border, self.flip, self.y = seed, side, border, flip, data.train_y
         self.images = _bordered(data.train_x, border)
 
     def batches(self, size: int, epoch: int, start: int) -> Iterator[Batch]:
@@ -31,7 +31,7 @@ class Pieces:
         count = len(self.y)
         generator = torch.Generator().manual_seed(self.seed % (1 << 32) * _EPOCHS + epoch)
         places = torch.randint(2 * self.border + 1, (2, count), generator=generator)
-        mirrored = torch.rand(count, generator=generator) < 0.5
+        mirrored = torch.rand(count, generator=generator) < (0.5 if self.flip else 0.0)
         order = data_order(count, self.seed, epoch)
         for first in range(start * size, count, size):
             part = slice(first, first + size)
