@@ -68,8 +68,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     # A perceptron of three wide layers on CIFAR-10 (results/records); the output is dense and not counted.
     "images": {
         **_OURS, "data": "cifar10", "hidden": [3072] * 3, "allocation": "uniform", "dense_output": True, "correlated": [16.0, 8.0, 8.0],
-        "augment": "crop-flip", "shift": 2, "epochs": 40, "batch_size": 64, "optimizer": "momentum", "lr": 0.02, "sparse_lr": 10.0,
-        "final_lr": 0.0, "deep-r.turnover": 0.01, "deep-r.mean_gradient": 0.1,
+        "augment": "crop-flip", "shift": 2, "mixup": 0.2, "epochs": 60, "batch_size": 64, "optimizer": "momentum", "lr": 0.02, "sparse_lr": 10.0,
+        "final_lr": 0.0, "deep-r.turnover": 0.01, "deep-r.births": "paths",
+        "deep-r.rewire_every": 20, "deep-r.mean_gradient": 0.1,
     },
 }  # fmt: skip
 
