@@ -46,21 +46,18 @@ def read_mnist(r: Reading) -> Drawn:
     fails = [best[m]["y"] < 0.5 for m in _RIVALS if m in best]
     claim = "MNIST: pruning and ℓ1-shrinkage fail completely at very low connectivity"
     note = f"read as: the best of their networks with at most {100 * _VERY_LOW:g} % of the connections is below 50 %"
-    drawn.finding(claim, "fail completely", ours or "no such network", 1, all(fails) if fails else None, note)
+    drawn.finding(claim, "fail completely", ours or "no such network", r.seeds, all(fails) if fails else None, note)
     works = [best[m]["y"] > 0.8 for m in ("deep-r", "soft-deep-r") if m in best]
     claim = "MNIST: DEEP R and soft-DEEP R still give reasonable networks there"
     note = f"read as: the best with at most {100 * _VERY_LOW:g} % of the connections is above 80 %, for both"
     drawn.finding(claim, "reasonable", ours or "no such network", r.seeds, all(works) if works else None, note)
-    pairs = []
-    for p in points["pruning"]:
-        near = [q for q in points["deep-r"] if abs(q["x"] / p["x"] - 1) < 0.5]
-        if p["x"] >= _LARGER and near:
-            pairs.append((p, min(near, key=lambda q: abs(q["x"] / p["x"] - 1))))
-    if pairs:
-        p, q = max(pairs, key=lambda pair: pair[0]["y"] - pair[1]["y"])
+    gains = [_gain(r, "deep-r", jobs, ACCURACY, -1) for jobs in r.runs["pruning"].values()]
+    if leads := [gain for gain in gains if gain is not None and gain[1] >= _LARGER]:
+        lead, level = max(leads, key=lambda found: found[0].mean)
         claim = "MNIST: pruning is slightly better at larger connectivities"
-        note = f"the pair above {100 * _LARGER:g} % where pruning leads most"
-        drawn.finding(claim, "slightly better", _beside("pruning", p, q), 1, p["y"] > q["y"], note)
+        note = f"the connectivity above {100 * _LARGER:g} % where pruning leads most, DEEP R on the line between its two nearest networks"
+        ours = f"pruning {lead.words('better', 'worse')} at {100 * level:.2g} %"
+        drawn.finding(claim, "slightly better", ours, lead.count, lead.above(), note)
     return drawn
 
 
@@ -119,35 +116,34 @@ def _connectivity_curve(job: Job, done: Outcomes) -> list[Piece]:
     return [point for point in found if point["y"] > 0]
 
 
-def _beside(method: str, p: Piece, q: Piece) -> str:
-    both = (METHOD_NAMES[method], p), ("DEEP R", q)
-    return ", ".join(f"{name} {100 * at['y']:.2f} % at {100 * at['x']:.2g} %" for name, at in both)
-
-
 def _against_rivals(drawn: Drawn, r: Reading, task: str, method: str, measure: Measure, better: int) -> None:
-    """A method against networks of pruning and of ℓ1-shrinkage, seed by seed, at the rival's own connectivity: on the line
-    between the method's two nearest networks, over the logarithm of the connectivity. Rivals outside of the method's
-    range are left out."""
+    """A method against networks of pruning and of ℓ1-shrinkage. Rivals outside of the method's range are left out."""
     found: list[tuple[str, Difference]] = []
     for rival in _RIVALS:
         for jobs in r.runs[rival].values():
-            values, levels = [], []
-            for seed, job in enumerate(jobs):
-                for summary in r.done.of([job]):
-                    own = [r.done.of(each[seed : seed + 1]) for each in r.runs[method].values()]
-                    value = _between([s[0] for s in own if s], measure.key, summary["connectivity"])
-                    if value is not None:
-                        values.append(better * (value - summary[measure.key]))
-                        levels.append(summary["connectivity"])
-            if values:
-                gain = Difference(tuple(values))
-                words = gain.words("better", "worse")
-                found.append((f"{words} than {METHOD_NAMES[rival]} at {100 * sum(levels) / len(levels):.2g} %", gain))
+            if (gained := _gain(r, method, jobs, measure, better)) is not None:
+                gain, level = gained
+                found.append((f"{gain.words('better', 'worse')} than {METHOD_NAMES[rival]} at {100 * level:.2g} %", gain))
     claim = f"{task}: {METHOD_NAMES[method]} is slightly better than pruning and ℓ1-shrinkage at every connectivity"
     note = "at the rival's own connectivity, between the two nearest networks of the method"
     ours = "; ".join(words for words, _ in found) or "no networks to compare"
     seeds = min((gain.count for _, gain in found), default=0)
     drawn.finding(claim, "slightly better", ours, seeds, all_of(gain.above() for _, gain in found), note)
+
+
+def _gain(r: Reading, method: str, jobs: Sequence[Job], measure: Measure, better: int) -> tuple[Difference, float] | None:
+    """By how much a method is better than a rival's networks, seed by seed, and their mean connectivity. The method is read
+    at the rival's own: on the line between its two nearest networks, over the logarithm of the connectivity. None: it has
+    no networks there."""
+    values, levels = [], []
+    for seed, job in enumerate(jobs):
+        for summary in r.done.of([job]):
+            own = [r.done.of(each[seed : seed + 1]) for each in r.runs[method].values()]
+            value = _between([s[0] for s in own if s], measure.key, summary["connectivity"])
+            if value is not None:
+                values.append(better * (value - summary[measure.key]))
+                levels.append(summary["connectivity"])
+    return (Difference(tuple(values)), sum(levels) / len(levels)) if values else None
 
 
 def _between(summaries: Sequence[Mapping[str, Any]], key: str, connectivity: float) -> float | None:
