@@ -84,21 +84,26 @@ def test_fig1a_says_what_does_not_hold(tmp_path):
 
 
 def test_fig3_findings_and_missing_runs(tmp_path):
-    groups = fig3.mnist_runs(Scale.FITTED, 1)
+    groups = fig3.mnist_runs(Scale.FITTED, 2)
 
     def holds(runs):
-        reading = _reading(fig3.mnist_runs, made_outcomes(tmp_path, runs), 1)
+        reading = _reading(fig3.mnist_runs, made_outcomes(tmp_path, runs), 2)
         return list(_holds(fig3.read_mnist(reading)).values())
 
     accuracy = {"deep-r": 0.9, "soft-deep-r": 0.85, "pruning": 0.4, "l1-shrinkage": 0.3}
     runs = {
-        jobs[0].folder: (accuracy[method], 0.005 * (place + 1), [500, 50, 10])
+        job.folder: (accuracy[method] + 0.001 * seed, 0.005 + 0.012 * place, [500, 50, 10])
         for method, points in groups.items()
         for place, jobs in enumerate(points.values())
+        for seed, job in enumerate(jobs)
     }
     assert holds(runs) == [True, True, False]
-    runs |= {next(iter(groups["pruning"].values()))[0].folder: (0.95, 0.005, [500, 50, 10])}
-    assert holds(runs)[0] is False
+    larger = {job.folder: (0.95 + 0.03 * seed, 0.06, [500, 50, 10]) for seed, job in enumerate(groups["pruning"][0.0, 1.5])}
+    assert holds({**runs, **larger}) == [True, True, None]  # by 5 and 8 points: two seeds that differ so much decide nothing
+    larger = {folder: (0.95, *others) for folder, (_, *others) in larger.items()}
+    assert holds({**runs, **larger}) == [True, True, True]
+    low = {job.folder: (0.95, 0.005, [500, 50, 10]) for job in groups["pruning"][0.0, 0.5]}
+    assert holds({**runs, **low})[0] is False
     few = {name: value for name, value in runs.items() if name.startswith("mnist/deep-r")}
     assert holds(few) == [None, True]
 
