@@ -63,6 +63,12 @@ def read_summary(path: Path) -> Summary | None:
     return read_summary_file(path) if (path / SUMMARY).exists() else None
 
 
+def core_seconds(summary: Summary) -> float:
+    """What a run took of one core: its own processor time, or the clock's, which other work makes longer, where a run of
+    several sittings has no other."""
+    return float(summary.get("cpu_seconds") or summary.get("seconds", 0.0))
+
+
 @dataclass(frozen=True)
 class Outcomes:
     """Some runs by their folder: summaries of those that ended, reasons of those that diverged."""

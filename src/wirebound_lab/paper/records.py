@@ -73,7 +73,7 @@ _CIFAR_TRIED: dict[str, Settings] = {
 }  # fmt: skip
 _MIXED_TRIED: dict[str, Settings] = {
     "": {}, "-fixed": {"method": "fixed"}, "-turnover-0.003": {"turnover": 0.003}, "-paths": {"births": "paths", "rewire_every": 20},
-    "-cht": {"method": "cht"},
+    "-paths-not-mixed": {"births": "paths", "rewire_every": 20, "mixup": 0.0},
 }  # fmt: skip
 _MOVED_TRIED: dict[str, dict[str, Settings]] = {
     "lenet-10": {"": {}, "-no-dropout": {"input_dropout": 0.0}},
@@ -122,6 +122,8 @@ ABLATION: tuple[Row, ...] = (
     _lenet_piece("lenet-2-centred", seeds=(0,), mean_gradient=0.1), _lenet_piece("lenet-2-alpha-auto", alpha="auto"),
     _lenet_piece("lenet-2-births-by-gradient", seeds=(0,), births="gradient"),
     _lenet_piece("lenet-2-births-by-gradient-auto", seeds=(0,), births="gradient", alpha="auto"),
+    _lenet_piece("lenet-2-births-along-paths", seeds=(0,), births="paths", rewire_every=10),
+    _lenet_piece("lenet-2-mixed", seeds=(0,), mixup=0.2), _lenet_piece("lenet-2-average", seeds=(0,), average=0.999),
     *(_lenet_piece(f"lenet-2-{method}", seeds=(0,), method=method) for method in ("set", "rigl", "gse", "cht")),
     _lenet_piece("lenet-2-cht-hard-removal", seeds=(0,), method="cht", removal_temperature=0.0),
     _cifar_piece("cifar"), _cifar_piece("cifar-uniform-start", correlated=[]),
@@ -129,7 +131,8 @@ ABLATION: tuple[Row, ...] = (
     _cifar_piece("cifar-turnover-0.07", turnover=0.07), _cifar_piece("cifar-one-lr", lr=0.1, sparse_lr=1.0),
     _cifar_piece("cifar-inputs-0.1", input_dropout=0.1), _cifar_piece("cifar-births-by-gradient", births="gradient", rewire_every=10),
     _cifar_piece("cifar-not-centred", mean_gradient=1.0), _cifar_piece("cifar-shift-4", shift=4),
-    _cifar_piece("cifar-gse", method="gse"), _cifar_piece("cifar-cht", method="cht"),
+    _cifar_piece("cifar-births-along-paths", births="paths", rewire_every=20), _cifar_piece("cifar-mixed", mixup=0.2),
+    _cifar_piece("cifar-average", average=0.999), _cifar_piece("cifar-gse", method="gse"), _cifar_piece("cifar-cht", method="cht"),
 )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def write_results(out: Path, figures: Mapping[str, Figure]) -> Path:
         f"Made by `wirebound reproduce`: {held} claims hold, {failed} do not, {undecided} are not decided. Where the "
         "table gives a difference in points, ± is its 90 % interval over seeds; elsewhere ± is the standard deviation.\n\n"
     )
-    parts = [head, scope, _compute(experiments), "\n\n## Claims\n\n", _table(experiments, figures), "\n", after, _notes(experiments)]
+    parts = [head, scope, _compute(experiments), "\n\n## Claims\n\n", _table(experiments, figures), "\n\n", after, _notes(experiments)]
     path = out / "RESULTS.md"
     write_text(path, "".join(parts))
     return path

@@ -16,7 +16,7 @@ from wirebound_lab.paper.fig4 import FIG4
 from wirebound_lab.paper.fig5 import FIG5
 from wirebound_lab.paper.fig6 import FIG6
 from wirebound_lab.paper.figure import Figure, Scale
-from wirebound_lab.paper.job import Job, Outcomes, Say, find_finished, run_jobs
+from wirebound_lab.paper.job import Job, Outcomes, Say, core_seconds, find_finished, run_jobs
 from wirebound_lab.paper.theory import THEORY
 from wirebound_lab.run.config import ConfigError
 from wirebound_lab.run.record import RunFolderError
@@ -103,7 +103,7 @@ def assemble(figure: Figure, scale: Scale, seeds: int, done: Outcomes) -> dict[s
         "settings": drawn.settings, "charts": _rounded(drawn.charts), "tables": tables, "findings": drawn.findings,
         "runs": [f"runs/{folder}" for folder in shown[:_MOST_RUNS]],
         "diverged": dict(done.lost), "missing": list(done.missing),
-        "hours": round(sum(summary.get("seconds", 0.0) for summary in done.summaries.values()) / 3600, 2),
+        "hours": round(sum(map(core_seconds, done.summaries.values())) / 3600, 2),
         "counted": len(done.summaries),
     }  # fmt: skip
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from wirebound_lab.paper.figure import Scale
-from wirebound_lab.paper.job import Outcomes, Summary
+from wirebound_lab.paper.job import Outcomes, Summary, core_seconds
 from wirebound_lab.paper.study import read_json, run_configs, study_parser, write_study
 from wirebound_lab.paper.task_runs import CIFAR, MNIST, SPEECH, TaskRuns
 from wirebound_lab.run import RunConfig
@@ -105,7 +105,7 @@ def run_search(task: str, candidates: Sequence[Candidate], out: Path, workers: i
         line: dict[str, Any] = {"name": candidate.name, "method": candidate.method, "at": candidate.at, "own": dict(candidate.own)}
         if summaries:
             figures = [held_out_figure(summary) for summary in summaries]
-            line |= {"accuracy": figures, "hours": sum(s["seconds"] for s in summaries) / 3600}
+            line |= {"accuracy": figures, "hours": sum(map(core_seconds, summaries)) / 3600}
             line |= turnover(done, next(folder for folder in folders if folder in done.summaries))
         lines.append({**line, "diverged": [done.lost[folder] for folder in folders if folder in done.lost]})
     return lines
