@@ -1,6 +1,7 @@
 """What the perceptron task has against overfitting: dropout, smoothed labels, teachers, moved images; and a dense output."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from wirebound_lab.data import load
 from wirebound_lab.run import train
 from wirebound_lab.run.config import ConfigError, make_config
 from wirebound_lab.tasks.mixing import mixed
+from wirebound_lab.tasks.perceptron import Perceptron
 from wirebound_lab.tasks.pieces import BORDER, Pieces
 from wirebound_lab.tasks.soft_targets import with_soft_targets
 
@@ -38,11 +40,11 @@ def test_engines_agree(tmp_path: Path) -> None:
 def test_smoothed_labels() -> None:
     data = load("digits")
     config = make_config(BASE, {"label_smoothing": 0.2})
-    soft = with_soft_targets(data, config).train_y
+    soft = with_soft_targets(data, config, partial(data.to_inputs, flatten=True)).train_y
     assert torch.equal(soft.argmax(1), data.train_y)
     assert torch.allclose(soft.sum(1), torch.ones(len(soft)))
     assert soft.max() == pytest.approx(0.8 + 0.02)
-    assert with_soft_targets(data, make_config(BASE)) is data
+    assert with_soft_targets(data, make_config(BASE), data.to_inputs) is data
 
 
 def test_a_student_learns_its_teachers_answer(tmp_path: Path) -> None:
@@ -51,7 +53,7 @@ def test_a_student_learns_its_teachers_answer(tmp_path: Path) -> None:
         train(make_config(BASE, {"seed": seed}), Path(folder))
     data = load("digits")
     config = make_config(BASE, {"teachers": folders, "distill": 1.0, "teacher_temperature": 2.0})
-    targets = with_soft_targets(data, config).train_y
+    targets = with_soft_targets(data, config, partial(data.to_inputs, flatten=True)).train_y
     x = data.inputs("train", flatten=True)[:5]
     with torch.no_grad():
         models = [train(make_config(BASE, {"seed": seed}), tmp_path / f"again-{seed}").model.eval() for seed in range(2)]
@@ -59,6 +61,16 @@ def test_a_student_learns_its_teachers_answer(tmp_path: Path) -> None:
     torch.testing.assert_close(targets[:5], wanted)
     summary = train(config, tmp_path / "student").summary
     assert summary["test_accuracy"] > 0.3
+
+
+def test_teachers_of_moved_images_see_standardised_ones(tmp_path: Path) -> None:
+    own = {"augment": "crop", "shift": 1}
+    teacher = train(make_config(BASE, own), tmp_path / "teacher")
+    student = Perceptron(make_config(BASE, own, {"teachers": [str(tmp_path / "teacher")], "distill": 1.0}))
+    assert student.pieces is not None
+    with torch.no_grad():
+        wanted = torch.softmax(teacher.model.eval()(student.pieces.middle(student.data.train_x)), 1)
+    torch.testing.assert_close(student.pieces.y, wanted)
 
 
 def test_a_teacher_that_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -86,14 +86,17 @@ class Perceptron(Task):
         data = datasets.load(config.data, path=config.data_path)
         if config.validation:
             data = datasets.split_validation(data, config.validation, seed=0)
-        self.data, self.input_shape = with_soft_targets(data, config), data.shape
-        self.pieces = None if config.augment == "none" else Pieces(self.data, config.seed, config.shift, config.augment == "crop-flip")
+        self.data, self.input_shape = data, data.shape
+        self.pieces = None if config.augment == "none" else Pieces(data, config.seed, config.shift, config.augment == "crop-flip")
+        self.data = with_soft_targets(data, config, self.seen)
+        if self.pieces is not None:
+            self.pieces.y = self.data.train_y
         self.per_epoch = -(-len(data.train_y) // config.batch_size)
-        self.test_x = data.inputs("test", flatten=True) if self.pieces is None else self.pieces.middle(data.test_x)
+        self.test_x = self.seen(data.test_x)
         model = build_model(config, self.test_x.shape[1], data.classes)
         if config.correlated:
             with as_config_error():
-                wire_by_correlation_(model, self.examples(), power=config.correlated)
+                wire_by_correlation_(model, self.seen(data.train_x[:_EXAMPLES]), power=config.correlated)
         if config.sparse_lr != 1.0:
             for _, layer in sparse_layers(model):
                 set_rates(layer, lr=config.sparse_lr)
@@ -114,10 +117,9 @@ class Perceptron(Task):
         if config.mean_gradient < 1 and METHODS[config.method].plain:
             raise ConfigError(f"mean_gradient (={config.mean_gradient:g}) must be 1 for {config.method}, which has no wiring")
 
-    def examples(self) -> Tensor:
-        """Some training examples, as the network sees them."""
-        some = self.data.train_x[:_EXAMPLES]
-        return self.data.to_inputs(some, flatten=True) if self.pieces is None else self.pieces.middle(some)
+    def seen(self, images: Tensor) -> Tensor:
+        """Images as the network sees them, not moved."""
+        return self.data.to_inputs(images, flatten=True) if self.pieces is None else self.pieces.middle(images)
 
     @property
     def only_modules(self) -> str:
@@ -150,8 +152,13 @@ class Perceptron(Task):
 
     def batches(self, epoch: int, start: int) -> Iterator[Batch]:
         config = self.config
-        found = self._rows(epoch, start) if self.pieces is None else self.pieces.batches(config.batch_size, epoch, start)
+        plain = self._rows(epoch, start) if self.pieces is None else self.pieces.batches(config.batch_size, epoch, start)
+        found = (Batch(batch.inputs, self.labels(batch.y, epoch)) for batch in plain)
         return mixed(found, config.mixup, self.data.classes, config.seed, epoch, start) if config.mixup else found
+
+    def labels(self, y: Tensor, epoch: int) -> Tensor:
+        """What the labels ``y`` of the data are in an epoch."""
+        return y
 
     def _order(self, epoch: int) -> Tensor:
         return data_order(len(self.data.train_y), self.config.seed, epoch)

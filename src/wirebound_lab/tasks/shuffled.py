@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from wirebound.checkpoint import CheckpointError
 from wirebound.engine.modules import Engine
 from wirebound.nn.sparse_layer import sparse_layers
-from wirebound_lab.run.config import RunConfig
+from wirebound_lab.run.config import ConfigError, RunConfig
 from wirebound_lab.tasks.perceptron import Perceptron
 from wirebound_lab.tasks.task import SEED, Figures, Record
 
@@ -100,20 +100,27 @@ class Shuffled(Perceptron):
         super().__init__(config)
         self.before: Snapshot | None = None  # the network at the beginning of the epoch
 
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        super().check(config)
+        for name in ("label_smoothing", "teachers"):
+            if value := getattr(config, name):
+                raise ConfigError(f"{name} (={value}) must not be given for task shuffled, whose labels are permuted: they are classes")
+
     @property
     def window(self) -> int:
         return -(-self.per_epoch // PARTS)
 
-    def _labels(self, y: Tensor, epoch: int) -> Tensor:
+    def labels(self, y: Tensor, epoch: int) -> Tensor:
         return permutation(self.data.classes, self.config.seed, epoch)[y]
 
     def begin_epoch(self, epoch: int, engine: Engine) -> None:
-        engine.y = self._labels(self.data.train_y, epoch)  # type: ignore[attr-defined]
+        engine.y = self.labels(self.data.train_y, epoch)  # type: ignore[attr-defined]
 
     def look(self, epoch: int, taken: int, figures: Figures, record: Record) -> None:
         if taken == 0:
             self.before = self._snapshot()
-        self.evaluate(self._labels(self.data.test_y, epoch), figures)
+        self.evaluate(self.labels(self.data.test_y, epoch), figures)
         record("recovery", epoch=epoch, step=(epoch - 1) * self.per_epoch + taken, test_accuracy=figures["test_accuracy"])
 
     def measure(self, epoch: int, figures: Figures, record: Record) -> dict[str, float | None]:

@@ -1,5 +1,6 @@
 """Targets that are probabilities of the classes: smoothed labels, and the answers of networks that were trained before."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,24 +22,24 @@ SOFT_TARGETS = (
 _BATCH = 1000
 
 
-def with_soft_targets(data: Dataset, config: RunConfig) -> Dataset:
-    """The data with probabilities for labels, if the settings ask for any."""
+def with_soft_targets(data: Dataset, config: RunConfig, seen: Callable[[Tensor], Tensor]) -> Dataset:
+    """The data with probabilities for labels, if the settings ask for any; ``seen``: images as networks see them."""
     if not config.label_smoothing and not config.teachers:
         return data
     targets = F.one_hot(data.train_y, data.classes).float()
     targets = targets * (1 - config.label_smoothing) + config.label_smoothing / data.classes
     if config.teachers:
-        targets = torch.lerp(targets, answers(data, config.teachers, config.teacher_temperature), config.distill)
+        targets = torch.lerp(targets, answers(data, config.teachers, config.teacher_temperature, seen), config.distill)
     return replace(data, train_y=targets)
 
 
 @torch.no_grad()
-def answers(data: Dataset, teachers: list[str], temperature: float) -> Tensor:
+def answers(data: Dataset, teachers: list[str], temperature: float, seen: Callable[[Tensor], Tensor]) -> Tensor:
     """[examples, classes]: what the teachers think of the training examples, on average."""
     total = torch.zeros(len(data.train_y), data.classes)
     for path in teachers:
         model = open_source(Path(path)).model.eval()
-        parts = [model(data.to_inputs(part, flatten=True)) for part in data.train_x.split(_BATCH)]
+        parts = [model(seen(part)) for part in data.train_x.split(_BATCH)]
         if parts[0].shape[1] != data.classes:
             raise ConfigError(f"teacher (={path}) has {parts[0].shape[1]} outputs, the data {data.classes} classes")
         total += F.softmax(torch.cat(parts) / temperature, dim=1)

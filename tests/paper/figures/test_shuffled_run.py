@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from wirebound.engine.modules import data_order
 from wirebound_lab.paper.job import TrainJob
 from wirebound_lab.report import read_run
 from wirebound_lab.run import models, train
-from wirebound_lab.run.config import ConfigError, make_config
+from wirebound_lab.run.config import ConfigError, make_config, tasks
 from wirebound_lab.run.processes import Interrupted
 from wirebound_lab.tasks.shuffled import PARTS, Snapshot, activity_correlation, permutation, weight_correlation
 
@@ -89,3 +90,22 @@ def test_other_settings_are_refused(config, tmp_path):
     for way in (other.run, other.finished):
         with pytest.raises(ConfigError, match=r"seed \(=5\) must be that of the run"):
             way(tmp_path / "run")
+
+
+@pytest.mark.parametrize("own", [{"mean_gradient": 0.5}, {"mixup": 0.2}, {"augment": "crop", "shift": 0}])
+def test_labels_are_permuted_where_batches_are_made_by_the_task(config, own):
+    task = tasks()["shuffled"](config.replace(batch_size=1437, **own))
+    for epoch in (1, 2):
+        (batch,) = task.batches(epoch, 0)
+        order = data_order(1437, config.seed, epoch)
+        expected = permutation(10, config.seed, epoch)[task.data.train_y[order]]
+        if "mixup" in own:  # two classes each, of which the own one is among
+            assert (batch.y.gather(1, expected[:, None]) > 0).all()
+            assert (batch.y.count_nonzero(1) <= 2).all()
+        else:
+            assert torch.equal(batch.y, expected)
+
+
+def test_soft_targets_are_refused(config):
+    with pytest.raises(ConfigError, match=r"label_smoothing \(=0.1\) must not be given for task shuffled"):
+        config.replace(label_smoothing=0.1).check()
