@@ -48,6 +48,7 @@ METHODS: dict[str, Callable[[nn.Module, torch.optim.Optimizer], Any]] = {
 WAITS = {  # those that ask the device in a step, as docs/devices.md says
     "ConstantRate": lambda m, o: wb.ConstantRate(m, o, rate=0.01, l1=1e-2),
     "DeepR, by gradient": lambda m, o: wb.DeepR(m, o, l1=1e-2, births="gradient"),
+    "DeepR, along paths": lambda m, o: wb.DeepR(m, o, l1=1e-2, births="paths"),
     "GSE": lambda m, o: wb.GSE(m, o, every=1),
     "CHT": lambda m, o: wb.CHT(m, o, every=1),
     "Evolve, by sign": lambda m, o: wb.Evolve(m, o, drop=wb.drop.SignFlips(), grow=wb.grow.Random(), when=wb.when.Every(1)),

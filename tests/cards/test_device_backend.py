@@ -29,6 +29,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "DeepR, rates": lambda m, o: wb.DeepR(m, o, l1=[1e-2, 2e-2], noise=[1e-3, 2e-2]),
     "Fixed": lambda m, o: wb.Fixed(m, o),
     "DeepR, by gradient": lambda m, o: wb.DeepR(m, o, l1=1e-2, births="gradient"),
+    "DeepR, along paths": lambda m, o: wb.DeepR(m, o, l1=1e-2, births="paths"),
     "GSE": lambda m, o: wb.GSE(m, o, every=3),
     "CHT": lambda m, o: wb.CHT(m, o, every=3),
     "SET": lambda m, o: wb.SET(m, o, every=3, newborn_scale=0.5),
