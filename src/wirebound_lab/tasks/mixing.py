@@ -1,9 +1,9 @@
-"""Mixed examples (mixup, Zhang et al. 2018): each example of a batch and its neighbour's, inputs and targets alike.
+"""Mixed examples (mixup, Zhang et al. 2018): each example of a batch with the one before it, inputs and targets alike.
 
     λ ~ Beta(strength, strength), one for each batch
-    x ← λ x + (1 − λ) x'        y ← λ y + (1 − λ) y'        x', y': the next example of the batch
+    x ← λ x + (1 − λ) x'        y ← λ y + (1 − λ) y'        x', y': the example before it in the batch
 
-The order of the data is random, so the next example is as good as any other one.
+The order of the data is random, so that one is as good as any other.
 """
 
 from collections.abc import Iterator

@@ -22,7 +22,8 @@ class Pieces:
     def __init__(self, data: Dataset, seed: int, border: int = BORDER, flip: bool = True) -> None:
         side = data.shape[-1]
         if data.shape[-2] != side:
-            raise ConfigError(f"augment needs square images, {data.name} has {data.shape[-2]} x {side}")
+            augment = AUGMENTATIONS[2 if flip else 1]
+            raise ConfigError(f"augment (={augment!r}) needs square images, {data.name} has {data.shape[-2]} x {side}")
         self.seed, self.side, self.border, self.flip, self.y = seed, side, border, flip, data.train_y
         self.images = _bordered(data.train_x, border)
 
