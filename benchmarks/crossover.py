@@ -1,5 +1,5 @@
-"""From which density on dense blocks are faster than the sparse kernels: sparse and blocks as multiples of dense torch, forward
-and both gradients through modules. ``src/wirebound/ops/native/choice.py`` has the constants that follow.
+"""From which density on dense blocks, or Winograd's algorithm, are faster than the sparse kernels: all as multiples of dense
+torch, forward and both gradients through modules. ``src/wirebound/ops/native/choice.py`` has the constants that follow.
 
     OMP_NUM_THREADS=1 python benchmarks/crossover.py [--linear 1024x1024 784x300] [--conv 64x64x5x12] [--batch 32 128]
 """
@@ -14,13 +14,15 @@ import wirebound as wb
 from wirebound.ops.native import choice
 
 DENSITIES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-_NAMES = ("LINEAR_DENSITY", "CONV_DENSITY")
+_NAMES = ("LINEAR_DENSITY", "CONV_DENSITY", "WINOGRAD_COST")
+_NEVER = float("inf")
+_SETTINGS = {"sparse": (_NEVER, _NEVER, _NEVER), "blocks": (0.0, 0.0, _NEVER), "winograd": (_NEVER, _NEVER, 0.0)}
 
 
-def _steps(layer: torch.nn.Module, x: torch.Tensor, upstream: torch.Tensor, density: float) -> Callable[[], None]:
+def _steps(layer: torch.nn.Module, x: torch.Tensor, upstream: torch.Tensor, kind: str) -> Callable[[], None]:
     def run() -> None:
-        for name in _NAMES:
-            setattr(choice, name, density)  # 0: blocks, 2: the sparse kernels
+        for name, value in zip(_NAMES, _SETTINGS.get(kind, ()), strict=False):
+            setattr(choice, name, value)
         layer.zero_grad()
         x.grad = None
         layer(x).backward(upstream)
@@ -43,13 +45,16 @@ def best(contenders: Mapping[str, Callable[[], None]], seconds: float) -> dict[s
 
 
 def measure(layer: wb.SparseLinear | wb.SparseConv2d, x: torch.Tensor, seconds: float) -> dict[str, float]:
-    """Seconds of the sparse kernels, of blocks and of the dense layer."""
+    """Seconds of the dense layer, of the sparse kernels, of blocks and, for convolutions that have it, of Winograd's algorithm."""
     twin, before = layer.dense_twin(), {name: getattr(choice, name) for name in _NAMES}
     x = x.requires_grad_()
     upstream = torch.randn_like(twin(x))
-    modules = {"sparse": (layer, 2.0), "blocks": (layer, 0.0), "dense": (twin, 0.0)}
+    kinds = ["dense", "sparse", "blocks"]
+    choice.WINOGRAD_COST = 0.0
+    if isinstance(layer, wb.SparseConv2d) and choice.conv_by_winograd(layer.window, x.shape[2], x.shape[3], 1):
+        kinds.append("winograd")
     try:
-        return best({name: _steps(module, x, upstream, density) for name, (module, density) in modules.items()}, seconds)
+        return best({kind: _steps(twin if kind == "dense" else layer, x, upstream, kind) for kind in kinds}, seconds)
     finally:
         for name, value in before.items():
             setattr(choice, name, value)
@@ -63,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--density", nargs="*", type=float, default=list(DENSITIES))
     parser.add_argument("--seconds", type=float, default=0.5, help="for each line")
     given = parser.parse_args(arguments)
-    print("work                             sparse ÷ dense   blocks ÷ dense   sparse ÷ blocks   dense")
+    print("work                             sparse ÷ dense   blocks ÷ dense   winograd ÷ dense   dense")
     for kind, texts in (("linear", given.linear), ("conv", given.conv)):
         for text in texts:
             sizes = [int(size) for size in text.split("x")]
@@ -73,11 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     if kind == "linear":
                         layer, shape = wb.SparseLinear(sizes[0], sizes[1], connectivity=density, seed=0), (batch, sizes[0])
                     else:
-                        layer = wb.SparseConv2d(*sizes[:3], connectivity=density, seed=0)
+                        layer = wb.SparseConv2d(*sizes[:3], padding=sizes[2] // 2, connectivity=density, seed=0)
                         shape = (batch, sizes[0], sizes[3], sizes[3])
                     t = measure(layer, torch.randn(shape), given.seconds)
-                    ratios = (t["sparse"] / t["dense"], t["blocks"] / t["dense"], t["sparse"] / t["blocks"])
-                    columns = "".join(f"{ratio:>17.2f}" for ratio in ratios)
+                    ratios = [f"{t[name] / t['dense']:.2f}" if name in t else "–" for name in _SETTINGS]
+                    columns = "".join(f"{ratio:>17}" for ratio in ratios)
                     print(f"{f'{kind} {text}, B {batch}, {100 * density:g} %':<30}{columns}{1e3 * t['dense']:>9.2f} ms", flush=True)
 
 

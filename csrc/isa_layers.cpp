@@ -1,5 +1,6 @@
 // The kernels of layers without a state, compiled once per instruction set (isa.h).
 #include "conv.inc.cpp"
+#include "conv_winograd.inc.cpp"
 #include "csr_input.inc.cpp"
 #include "dense.inc.cpp"
 #include "image_norm_pool.inc.cpp"

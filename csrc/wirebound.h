@@ -26,7 +26,7 @@ enum {
 };
 
 // Raised whenever a struct below or a signature in kernels.def changes; Python refuses a library with another number.
-#define WB_ABI_VERSION 9
+#define WB_ABI_VERSION 10
 
 // ---- linear --------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 // The convolution kernels against nested loops, on random shapes: strides, paddings larger than the kernel, dilation,
 // groups, kernels that leave inputs unseen, empty layers, every batch up to 20 and some larger, every combination of outputs, several
-// numbers of threads (whose results must agree to the last bit).
+// numbers of threads (whose results must agree to the last bit). Winograd's algorithm goes through the same questions.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -16,12 +16,24 @@
 namespace {
 
 struct Kernels32 {
+    static constexpr bool mixes = false;  // whether the rounding of an output depends on those beside it
     static constexpr auto forward = wb_conv_forward_f32;
     static constexpr auto backward = wb_conv_backward_f32;
 };
 struct Kernels64 {
+    static constexpr bool mixes = false;
     static constexpr auto forward = wb_conv_forward_f64;
     static constexpr auto backward = wb_conv_backward_f64;
+};
+struct Winograd32 {
+    static constexpr bool mixes = true;
+    static constexpr auto forward = wb_winograd_forward_f32;
+    static constexpr auto backward = wb_winograd_backward_f32;
+};
+struct Winograd64 {
+    static constexpr bool mixes = true;
+    static constexpr auto forward = wb_winograd_forward_f64;
+    static constexpr auto backward = wb_winograd_backward_f64;
 };
 
 int failures = 0;
@@ -41,12 +53,13 @@ void describe(const wb_conv& c) {
     std::printf("\n");
 }
 
-template <class T>
+template <class T, class Kernels>
 void expect_close(const std::vector<T>& got, const std::vector<double>& want, const std::vector<double>& scale,
                   const char* what, const wb_conv& conv) {
     // `scale` is the sum of the absolute values of the terms: rounding is measured against it.
+    const double largest = scale.empty() ? 0 : *std::max_element(scale.begin(), scale.end());
     for (size_t i = 0; i < want.size(); ++i) {
-        const double allowed = 64 * std::numeric_limits<T>::epsilon() * (scale[i] + 1e-30);
+        const double allowed = 64 * std::numeric_limits<T>::epsilon() * ((Kernels::mixes ? largest : scale[i]) + 1e-30);
         if (std::abs(static_cast<double>(got[i]) - want[i]) <= allowed) continue;
         std::printf("%s[%zu] (=%g) must be %g: ", what, i, static_cast<double>(got[i]), want[i]);
         describe(conv);
@@ -141,14 +154,14 @@ void check(const wb_conv& conv, double density, std::mt19937_64& random) {
     backward(other_dx.data(), other_dtheta.data(), threads);
     backward(only_dx.data(), nullptr, threads);
     backward(nullptr, only_dtheta.data(), threads);
-    expect_close(y, want_y, scale_y, "y", conv);
-    expect_close(dx, want_dx, scale_dx, "dx", conv);
-    expect_close(dtheta, want_dtheta, scale_dtheta, "dtheta", conv);
+    expect_close<T, Kernels>(y, want_y, scale_y, "y", conv);
+    expect_close<T, Kernels>(dx, want_dx, scale_dx, "dx", conv);
+    expect_close<T, Kernels>(dtheta, want_dtheta, scale_dtheta, "dtheta", conv);
     expect_same(y, other_y, "y", conv);
     expect_same(dx, other_dx, "dx", conv);
     expect_same(dtheta, other_dtheta, "dtheta", conv);
-    expect_close(only_dx, want_dx, scale_dx, "dx alone", conv);
-    expect_close(only_dtheta, want_dtheta, scale_dtheta, "dtheta alone", conv);
+    expect_close<T, Kernels>(only_dx, want_dx, scale_dx, "dx alone", conv);
+    expect_close<T, Kernels>(only_dtheta, want_dtheta, scale_dtheta, "dtheta alone", conv);
 }
 
 }  // namespace
@@ -190,6 +203,33 @@ int main() {
     run({40, 3, 5, 1, {7, 9}, {7, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}, 0.5);  // a last panel that is half empty
     run({16, 2, 60, 1, {33, 35}, {33, 35}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}, 0.2);  // several blocks of lines
     run({16, 60, 2, 1, {33, 35}, {17, 18}, {3, 3}, {2, 2}, {1, 1}, {1, 1}}, 0.2);
+    const auto run_winograd = [&](const wb_conv& conv, double density) {
+        check<float, Winograd32>(conv, density, random);
+        check<double, Winograd64>(conv, density, random);
+        ++cases;
+    };
+    for (int i = 0; i < 60; ++i) {
+        const int64_t kernel = i % 2 ? 3 : 5;
+        wb_conv conv{draw(1, 9), draw(1, 20), draw(1, 20), 1, {}, {}, {kernel, kernel}, {1, 1}, {}, {1, 1}};
+        for (int axis = 0; axis < 2; ++axis) {
+            conv.before[axis] = draw(0, 6);
+            const int64_t after = draw(0, 6);
+            conv.in_size[axis] = std::max<int64_t>(1, kernel - conv.before[axis] - after) + draw(0, 9);
+            conv.out_size[axis] = conv.in_size[axis] + conv.before[axis] + after - kernel + 1;
+        }
+        const double densities[] = {0.0, 0.1, 0.5, 1.0};
+        run_winograd(conv, densities[i / 2 % 4]);
+    }
+    run_winograd({23, 9, 40, 1, {12, 12}, {12, 12}, {5, 5}, {1, 1}, {2, 2}, {1, 1}}, 0.5);  // several blocks of images
+    run_winograd({2, 4, 5, 1, {37, 65}, {37, 65}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}, 0.5);    // an image is a block
+    for (const wb_conv& other : {wb_conv{1, 2, 2, 1, {8, 8}, {8, 8}, {4, 4}, {1, 1}, {2, 2}, {1, 1}},
+                                 wb_conv{1, 2, 2, 1, {8, 8}, {4, 4}, {3, 3}, {2, 2}, {1, 1}, {1, 1}},
+                                 wb_conv{1, 2, 2, 2, {8, 8}, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
+                                 wb_conv{1, 2, 2, 1, {8, 8}, {8, 8}, {3, 3}, {1, 1}, {2, 2}, {2, 2}}}) {
+        const int64_t colptr[40] = {};
+        std::vector<float> numbers(200);
+        CHECK(wb_winograd_forward_f32(&other, numbers.data(), numbers.data(), 0, colptr, nullptr, nullptr, 0, nullptr, 1) == WB_BAD_INDEX);
+    }
     std::printf("conv (%s): %d shapes, %d failures\n", wb_isa(), cases, failures);
     return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from wirebound import ops
 from wirebound.methods import METHODS
-from wirebound.nn.nonzero import MOST, NonzeroConv2d, NonzeroLinear, are_few
+from wirebound.nn.nonzero import MOST, FastConv2d, NonzeroConv2d, NonzeroLinear, are_few
 from wirebound_lab.tasks.phonemes import dense_model
 
 LAYERS = {
@@ -42,7 +43,7 @@ def test_answers_and_gradients_are_torchs(name: str) -> None:
     make, shape = LAYERS[name]
     ours = _thinned(make(), 0.1)
     plain = copy.deepcopy(ours)
-    plain.__class__ = type(ours).__mro__[1]
+    plain.__class__ = nn.Linear if isinstance(ours, nn.Linear) else nn.Conv2d
     x = torch.randn(shape, dtype=torch.float64)
     assert are_few(ours.weight)
     _assert_same(ours, plain, x)
@@ -56,6 +57,25 @@ def test_a_full_layer_is_torchs_own() -> None:
     with torch.no_grad():
         layer.weight.view(-1)[: round((1 - MOST) * layer.weight.numel()) + 1] = 0
     assert are_few(layer.weight)
+
+
+@pytest.mark.parametrize("kind", [FastConv2d, NonzeroConv2d])
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_a_full_convolution_has_torchs_answers(kind: type[FastConv2d], kernel: int) -> None:
+    ours = kind(16, 20, kernel, padding=kernel // 2).double()
+    plain = copy.deepcopy(ours)
+    plain.__class__ = nn.Conv2d
+    x = torch.randn(3, 16, 12, 12, dtype=torch.float64)
+    assert ours.all_at_once(x, ours.weight.numel()) == ops.native_available()
+    _assert_same(ours, plain, x)
+    with ops.use("reference"):
+        assert torch.equal(ours(x), plain(x))  # torch's own
+
+
+@pytest.mark.parametrize("how", [{"stride": 2}, {"padding": "same"}, {"padding": 1, "padding_mode": "circular"}])
+def test_other_convolutions_are_torchs_own(how: dict) -> None:
+    layer, x = FastConv2d(16, 16, 3, **how), torch.randn(2, 16, 12, 12)
+    assert torch.equal(layer(x), nn.Conv2d.forward(layer, x))
 
 
 def test_two_way_lstm_of_different_lengths() -> None:

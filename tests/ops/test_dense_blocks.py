@@ -136,6 +136,45 @@ def test_convolutions_equal_dense_autograd(implementation, monkeypatch, how, blo
     torch.testing.assert_close(dtheta, dense.weight.grad.flatten(1)[(packed_rows & 0x7FFFFFFF).long(), columns] * signs)
 
 
+WINOGRAD = [(3, 1, 12), (5, 2, 12), (3, 0, 7), (5, (0, 4), 13)]  # kernel, padding, size
+
+
+@pytest.mark.skipif(not ops.native_available(), reason="a kernel of the native library")
+@pytest.mark.parametrize("density", [0.05, 0.6, 1.0])
+@pytest.mark.parametrize(("kernel", "padding", "size"), WINOGRAD)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-12)])
+def test_winograd_equals_dense_autograd(monkeypatch, kernel, padding, size, density, dtype, tolerance):
+    monkeypatch.setattr(choice, "WINOGRAD_COST", 0.0)
+    layer = wb.SparseConv2d(17, 20, kernel, padding=padding, connectivity=density, seed=1, dtype=dtype)
+    assert choice.conv_by_winograd(layer.window, size, size, layer.wiring.theta.numel())
+    dense, theirs = layer.dense_twin(), torch.randn(11, 17, size, size, dtype=dtype, requires_grad=True)
+    expected = dense(theirs)
+    upstream = torch.randn_like(expected)
+    expected.backward(upstream)
+    y, dx, dtheta, dbias = _gradients(layer, theirs.detach(), upstream)
+    packed_rows, colptr = layer.wiring.packed_rows, layer.wiring.colptr
+    columns = torch.repeat_interleave(torch.arange(colptr.numel() - 1), colptr.diff())
+    signs = torch.where(packed_rows < 0, -1.0, 1.0).to(dtype)
+    at_active = dense.weight.grad.flatten(1)[(packed_rows & 0x7FFFFFFF).long(), columns] * signs
+    for ours, other in ((y, expected.detach()), (dx, theirs.grad), (dtheta, at_active), (dbias, dense.bias.grad)):
+        assert (ours - other).abs().max() <= tolerance * other.abs().max()
+
+
+def test_what_winograd_is_for():
+    def by_winograd(connections, height=12, **how):
+        return choice.conv_by_winograd(wb.SparseConv2d(**{**usual, **how}, budget=1).window, height, height, connections)
+
+    usual = {"in_channels": 64, "out_channels": 64, "kernel_size": 5, "padding": 2}
+    every = 64 * 64 * 25
+    assert by_winograd(every)
+    assert by_winograd(every // 2)
+    assert not by_winograd(every // 10)
+    for how in ({"kernel_size": 4}, {"kernel_size": (3, 5)}, {"stride": 2}, {"dilation": 2}, {"groups": 2}, {"in_channels": 3}):
+        assert not by_winograd(every, **how)
+    assert not by_winograd(512 * 512 * 25, in_channels=512, out_channels=512)  # 64 MB of points
+    assert not by_winograd(every, height=1)  # below the kernel's reach: no output to speak of, most of a tile empty
+
+
 @pytest.mark.parametrize("batch", [9, 75])  # of one part, and of four
 def test_convolutions_have_the_same_bits_for_every_number_of_threads(implementation, threads, batch):
     layer = wb.SparseConv2d(16, 24, 3, padding=1, connectivity=0.9, seed=1)

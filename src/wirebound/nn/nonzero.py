@@ -2,14 +2,17 @@
 
 Weights and their gradients stay whole matrices. A weight that is 0 gets the gradient 0, so these layers are for methods that
 would not use it (``Method.zeros_learn`` is False): a pruned weight stays 0, and a dormant one of soft-DEEP R moves by noise
-alone. Where too many weights are not 0 for sparse kernels to be faster, torch computes.
+alone. Where too many weights are not 0 for sparse kernels to be faster, torch computes; or, for convolutions that have it,
+Winograd's algorithm, which leaves no weight out.
 """
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from wirebound import ops
 from wirebound.ops.layer_shapes import ConvWindow
 from wirebound.ops.registered import conv2d, linear, recurrent
 from wirebound.ops.registered.conv import numbers_of
@@ -38,16 +41,53 @@ class NonzeroLinear(nn.Linear):
         return y.view(*x.shape[:-1], self.out_features)
 
 
-class NonzeroConv2d(nn.Conv2d):
-    """Zeros as padding, of a width that is given as a number."""
+def all_of(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same with its zeros: every position is a connection."""
+    return (weight.flatten(1).t().reshape(-1), *_whole_index(weight[0].numel(), len(weight), weight.device))
+
+
+@functools.lru_cache(maxsize=16)
+def _whole_index(n_in: int, n_out: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Packed rows and column pointers of a matrix [n_out, n_in] with all its connections."""
+    rows = torch.arange(n_out, dtype=torch.int32, device=device).repeat(n_in)
+    return rows, torch.arange(0, n_in * n_out + 1, n_out, device=device)
+
+
+class FastConv2d(nn.Conv2d):
+    """``nn.Conv2d``, by Winograd's algorithm where the backend has it and it is faster."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if isinstance(self.padding, str) or self.padding_mode != "zeros" or not are_few(self.weight):
-            return super().forward(x)
+        if self.all_at_once(x, self.weight.numel()):
+            return self.convolve(x, all_of(self.weight))
+        return super().forward(x)
+
+    @property
+    def window(self) -> ConvWindow | None:
+        """None if the padding is given by name, or not of zeros."""
+        if isinstance(self.padding, str) or self.padding_mode != "zeros":
+            return None
         sides = (self.kernel_size, self.stride, self.padding, self.padding, self.dilation)
         shape: Any = (self.in_channels, self.out_channels, *sides, self.groups)
-        window = ConvWindow(*shape)
-        return conv2d(x.contiguous(), *nonzero_of(self.weight), self.bias, 0, numbers_of(window), False)
+        return ConvWindow(*shape)
+
+    def all_at_once(self, x: Tensor, connections: int) -> bool:
+        """Whether all weights take no longer than so many."""
+        window = self.window
+        if window is None or x.dim() != 4:
+            return False
+        return ops.backend_of(x).convolves_all(window, x.shape[2], x.shape[3], connections)
+
+    def convolve(self, x: Tensor, layer: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        assert self.window is not None
+        return conv2d(x.contiguous(), *layer, self.bias, 0, numbers_of(self.window), False)
+
+
+class NonzeroConv2d(FastConv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        few = self.window is not None and are_few(self.weight)
+        if few and not self.all_at_once(x, int(torch.count_nonzero(self.weight))):
+            return self.convolve(x, nonzero_of(self.weight))
+        return super().forward(x)
 
 
 def lstm_by_nonzero(x: Tensor, lstm: nn.LSTM, lengths: Tensor, reverse: bool) -> Tensor:

@@ -10,7 +10,7 @@ import os
 import warnings
 from pathlib import Path
 
-ABI_VERSION = 9
+ABI_VERSION = 10
 PATH = Path(__file__).resolve().parent.parent / "_native" / "libwirebound.so"
 
 INT, UINT, LONG, ULONG = ctypes.c_int, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64
@@ -33,6 +33,8 @@ _TABLE = """
     wb_gather_columns_*     i  l l l p p l l p p
     wb_conv_forward_*       i  p p p l p p p i p i
     wb_conv_backward_*      i  p p p p p l p p p i
+    wb_winograd_forward_*   i  p p p l p p p i p i
+    wb_winograd_backward_*  i  p p p p p l p p p i
     wb_stem_forward_*       i  p p p p p p p i
     wb_stem_backward_*      i  p p p p p p p i
     wb_norm_pool_forward_*  i  p p p p i

@@ -32,7 +32,7 @@ QUICK_CIFAR = {**CIFAR, "images": 256, "test_images": 51}
 SPEECH = {"task": "phonemes", "utterances": 256, "test_utterances": 128}
 QUICK_SPEECH = {**SPEECH, "utterances": 32, "test_utterances": 8}
 WIDTH, HEADS, TOKENS, BATCH = 512, 8, 128, 8
-DENSE, OUR_DENSE, OURS = "dense", "dense, our input and pooling", "ours"
+DENSE, OUR_DENSE, OURS = "dense", "dense, our kernels", "ours"
 
 
 class Training:
@@ -103,8 +103,8 @@ def measure_cifar(settings: Settings) -> Section:
         tables.append(Table(what.capitalize(), found))
     notes = [
         "The network, budget and settings of `wirebound train --task cifar` (at 5 % the second convolution starts at 20 %, at "
-        "20 % at 80 %). Dense is torch alone; with our input and pooling it is `--method dense`. A step has forward, "
-        "backward, ℓ2, SGD (ours: DEEP R) and the moving average of the weights; its batch is there.",
+        "20 % at 80 %). Dense is torch alone; with our kernels for input, convolution and pooling it is `--method dense`. "
+        "A step has forward, backward, ℓ2, SGD (ours: DEEP R) and the moving average of the weights; its batch is there.",
         f"The epoch is a part of one, {part['images']:,} images, with the preparation of its batches and the evaluation of "
         f"the averages on {part['test_images']:,} test images. torch has no CSR convolution.",
     ]

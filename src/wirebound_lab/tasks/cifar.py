@@ -23,7 +23,7 @@ from wirebound.methods import METHODS, Setting
 from wirebound.methods.average import WeightAverage
 from wirebound.methods.declaration import AUTO
 from wirebound.nn.image_blocks import NormPool, Stem
-from wirebound.nn.nonzero import NonzeroConv2d, NonzeroLinear
+from wirebound.nn.nonzero import FastConv2d, NonzeroConv2d, NonzeroLinear
 from wirebound.nn.sparse_layer import sparse_layers
 from wirebound.nn.sparsify import sparsify
 from wirebound.ops import backend_on
@@ -53,11 +53,10 @@ AFTER = PoolNorm(window=3, step=2, radius=4, alpha=0.001 / 9, beta=0.75, bias=1.
 
 class CifarNet(nn.Module):
     """Logits [B, 10] from images [B, 3, 24, 24]. Dense and within ``ops.use("reference")`` it is plain torch.
-    ``by_nonzero``: see ``nn/nonzero.py``."""
+    The classes of its plain layers may be those of ``nn/nonzero.py``."""
 
-    def __init__(self, by_nonzero: bool = False) -> None:
+    def __init__(self, conv: type[nn.Conv2d] = nn.Conv2d, linear: type[nn.Linear] = nn.Linear) -> None:
         super().__init__()
-        conv, linear = (NonzeroConv2d, NonzeroLinear) if by_nonzero else (nn.Conv2d, nn.Linear)
         self.conv1 = Stem(3, 64, 5, 2, AFTER)  # with pooling and norm
         self.conv2 = conv(64, 64, 5, padding=2)
         self.norm2 = NormPool(AFTER)
@@ -73,9 +72,9 @@ class CifarNet(nn.Module):
 
 
 def plain_model(seed: int, by_nonzero: bool = False) -> CifarNet:
-    """All connections, with the tutorial's first weights."""
+    """All connections, with the tutorial's first weights. ``by_nonzero``: for methods that keep weights at 0."""
     with torch.device("meta"):
-        model = CifarNet(by_nonzero)
+        model = CifarNet(NonzeroConv2d, NonzeroLinear) if by_nonzero else CifarNet(FastConv2d)
     return _start(model, seed)
 
 

@@ -10,9 +10,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from wirebound.ops import philox
 from wirebound.ops.backend import Backend
 from wirebound.ops.faults import raise_fault
-from wirebound.ops.layer_shapes import Stack, StackLayer, StackWiring
+from wirebound.ops.layer_shapes import ConvWindow, Stack, StackLayer, StackWiring
 from wirebound.ops.layout import Geometry
 from wirebound.ops.native.calls import KERNELS, PRECISIONS, c_shapes, functions
+from wirebound.ops.native.choice import conv_by_winograd
 from wirebound.ops.native.csr_input import NativeCsr
 from wirebound.ops.native.images import NativeImages
 from wirebound.ops.native.layers import NativeLayers
@@ -33,6 +34,9 @@ class NativeBackend(NativeLayers, NativeCsr, NativeImages, NativeSteps, Backend)
 
     def draws_on(self, device: torch.device) -> bool:
         return device.type == "cpu"
+
+    def convolves_all(self, window: ConvWindow, height: int, width: int, connections: int) -> bool:
+        return conv_by_winograd(window, height, width, connections)
 
     def stack(self, wirings: Sequence[StackWiring], layers: Sequence[StackLayer]) -> Stack:
         return NativeStack(wirings, layers)

@@ -24,12 +24,13 @@ from wirebound.ops.layer_shapes import (
 from wirebound.ops.layout import LayerIndex
 from wirebound.ops.native import blocks
 from wirebound.ops.native.calls import address, functions, layer_addresses
-from wirebound.ops.native.choice import conv_by_blocks, linear_by_blocks
+from wirebound.ops.native.choice import conv_by_blocks, conv_by_winograd, linear_by_blocks
 from wirebound.ops.reference.recurrent import ReferenceRecurrent
 
 _LINEAR_FORWARD, _LINEAR_BACKWARD = functions("wb_linear_forward_packed"), functions("wb_linear_backward_packed")
 _FORWARD_CALL, _BACKWARD_CALL = structs.packer(structs.LinearForward), structs.packer(structs.LinearBackward)
 _CONV_FORWARD, _CONV_BACKWARD = functions("wb_conv_forward"), functions("wb_conv_backward")
+_WINOGRAD_FORWARD, _WINOGRAD_BACKWARD = functions("wb_winograd_forward"), functions("wb_winograd_backward")
 _RECURRENT_FORWARD, _RECURRENT_BACKWARD = functions("wb_recurrent_forward"), functions("wb_recurrent_backward")
 _threads = torch.get_num_threads
 _KINDS = {"lstm": 0, "gru": 1}
@@ -56,10 +57,15 @@ def _c_conv(window: ConvWindow, batch: int, height: int, width: int) -> Any:
     return structs.Conv(batch, *channels, *sizes)
 
 
-def _conv_by_blocks(x: Tensor, theta: Tensor, window: ConvWindow) -> bool:
+def _how_to_convolve(x: Tensor, theta: Tensor, window: ConvWindow) -> str:
+    """The fastest of ``choice.py``: "sparse", "blocks" or "winograd"."""
+    batch, _, height, width = x.shape
+    if batch == 0 or min(window.out_size(height, 0), window.out_size(width, 1)) <= 0:
+        return "sparse"
+    if conv_by_winograd(window, height, width, theta.numel()):
+        return "winograd"
     n_in = window.group_channels * window.kernel[0] * window.kernel[1]
-    fits = x.shape[0] > 0 and min(window.out_size(x.shape[2], 0), window.out_size(x.shape[3], 1)) > 0
-    return fits and conv_by_blocks(n_in, window.out_channels, theta.numel())
+    return "blocks" if conv_by_blocks(n_in, window.out_channels, theta.numel()) else "sparse"
 
 
 def _dense_features(sequences: Tensor) -> Tensor:
@@ -128,14 +134,16 @@ class NativeLayers(ReferenceRecurrent):
     def conv2d_forward(
         self, x: Tensor, theta: Tensor, index: LayerIndex, window: ConvWindow, bias: Tensor | None
     ) -> Tensor:
-        if _conv_by_blocks(x, theta, window):
+        how = _how_to_convolve(x, theta, window)
+        if how == "blocks":
             return blocks.conv_forward(x, theta, index, window, bias)
         x = x.contiguous()
         batch, _, height, width = x.shape
         y = x.new_empty(batch, window.out_channels, window.out_size(height, 0), window.out_size(width, 1))
         conv, layer = _c_conv(window, batch, height, width), layer_addresses(theta, index)
         arguments = (x.data_ptr(), y.data_ptr(), *layer, index.bound, address(bias), _threads())
-        if status := _CONV_FORWARD[theta.dtype](ctypes.byref(conv), *arguments):
+        run = (_WINOGRAD_FORWARD if how == "winograd" else _CONV_FORWARD)[theta.dtype]
+        if status := run(ctypes.byref(conv), *arguments):
             raise_fault(status)
         return y
 
@@ -143,7 +151,8 @@ class NativeLayers(ReferenceRecurrent):
         self,
         x: Tensor, dy: Tensor, theta: Tensor, index: LayerIndex, window: ConvWindow, need_dx: bool, need_dtheta: bool,
     ) -> Gradients:  # fmt: skip
-        if _conv_by_blocks(x, theta, window):
+        how = _how_to_convolve(x, theta, window)
+        if how == "blocks":
             return blocks.conv_backward(x, dy, theta, index, window, need_dx, need_dtheta)
         x, dy = x.contiguous(), dy.contiguous()
         batch, _, height, width = x.shape
@@ -151,7 +160,8 @@ class NativeLayers(ReferenceRecurrent):
         dtheta = torch.empty_like(theta) if need_dtheta else None
         conv, layer = _c_conv(window, batch, height, width), layer_addresses(theta, index)
         arguments = (x.data_ptr(), dy.data_ptr(), address(dx), address(dtheta), *layer, _threads())
-        if status := _CONV_BACKWARD[theta.dtype](ctypes.byref(conv), *arguments):
+        run = (_WINOGRAD_BACKWARD if how == "winograd" else _CONV_BACKWARD)[theta.dtype]
+        if status := run(ctypes.byref(conv), *arguments):
             raise_fault(status)
         return dx, dtheta
 
