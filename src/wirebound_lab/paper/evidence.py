@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from wirebound_lab.paper.job import Job, Outcomes
 
 LEVEL = 0.9
+NOT_RUN = "not run yet"
 # 95 % quantiles of Student's t for 1, 2, … degrees of freedom.
 _QUANTILES = (
     6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812,
@@ -20,7 +21,7 @@ _QUANTILES = (
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference over seeds, each between two runs of the same seed, with its interval."""
+    """A difference over seeds, each between two runs of the same seed, with its interval; none if nothing was run yet."""
 
     values: tuple[float, ...]
 
@@ -50,15 +51,16 @@ class Difference:
 
     def words(self, above: str, below: str) -> str:
         """As in "1.59 ± 0.16 points more error": without its sign, ± the interval."""
+        if not self.count:
+            return NOT_RUN
         spread = "" if self.half is None else f" ± {100 * self.half:.2f}"
         return f"{100 * abs(self.mean):.2f}{spread} points {above if self.mean >= 0 else below}"
 
 
-def difference(done: Outcomes, more: Sequence[Job], less: Sequence[Job], key: str) -> Difference | None:
-    """``more`` − ``less``, seed by seed; None where no seed has both."""
+def difference(done: Outcomes, more: Sequence[Job], less: Sequence[Job], key: str) -> Difference:
+    """``more`` − ``less``, of the seeds that have both."""
     both = [done.of(pair) for pair in zip(more, less, strict=False)]
-    values = tuple(pair[0][key] - pair[1][key] for pair in both if len(pair) == 2)
-    return Difference(values) if values else None
+    return Difference(tuple(pair[0][key] - pair[1][key] for pair in both if len(pair) == 2))
 
 
 def all_of(verdicts: Iterable[bool | None]) -> bool | None:

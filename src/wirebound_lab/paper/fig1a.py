@@ -76,7 +76,7 @@ def read(r: Reading) -> Drawn:
     _against_soft(drawn, r, as_soft)
     # With the same shares of the layers, so that nothing else differs.
     gap = difference(r.done, r.runs["fixed"][0.1], r.runs["deep-r-chosen"][0.1], ACCURACY.key)
-    if gap is not None and (fixed := r.mean(r.runs["fixed"][0.1])):
+    if gap.count and (fixed := r.mean(r.runs["fixed"][0.1])):
         claim = "training on fixed random connectivity performs surprisingly well around 10 %"
         ours = f"{fixed.percent()} at 10 %, {gap.words('above', 'below')} DEEP R"
         note = "read as: at most 1 point below DEEP R with the α chosen for 10 %"
@@ -90,7 +90,7 @@ def _against_soft(drawn: Drawn, r: Reading, as_soft: Runs) -> None:
     for at, jobs in as_soft["deep-r"].items():
         soft = [r.runs["soft-deep-r"][at][job.config.seed] for job in jobs]
         gain, level = difference(r.done, jobs, soft, ACCURACY.key), r.mean(soft, "connectivity")
-        if gain is not None and level is not None:
+        if gain.count and level is not None:
             found[level.value] = gain
     claim = "measured against the highest connectivity ever met, soft-DEEP R is worse than DEEP R where that is low"
     ours = "; ".join(f"{gain.words('worse', 'better')} at {100 * x:.2g} %" for x, gain in sorted(found.items()))

@@ -44,7 +44,8 @@ def test_differences_pair_runs_of_the_same_seed(tmp_path):
     runs |= {less[2].folder: (0.9, 0.01, [1, 1, 1]), less[0].folder: (0.88, 0.01, [1, 1, 1])}
     found = difference(made_outcomes(tmp_path, runs), more, less, "test_accuracy")
     assert found.values == pytest.approx((0.02, 0.02))
-    assert difference(made_outcomes(tmp_path, {}), more, less, "test_accuracy") is None
+    nothing = difference(made_outcomes(tmp_path, {}), more, less, "test_accuracy")
+    assert (nothing.count, nothing.above(), nothing.words("better", "worse")) == (0, None, "not run yet")
 
 
 def test_a_rival_is_held_against_the_line_between_two_networks():
