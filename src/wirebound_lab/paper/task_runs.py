@@ -170,8 +170,8 @@ SPEECH = LongRuns(
         Scale.FITTED: {"task": "phonemes", "epochs": 40},
         Scale.FULL: {"task": "phonemes", "epochs": 40},
     },
-    own={"soft-deep-r": {"l1": 0.1}, "dense": {"weight_decay": 1e-4}, "pruning": {"weight_decay": 1e-4}},
-    full={"soft-deep-r": {"l1": 0.1}, "dense": {"weight_decay": 1e-4}, "pruning": {"weight_decay": 1e-4}},
+    own={"soft-deep-r": {"l1": 0.03}, "dense": {"weight_decay": 1e-4}, "pruning": {"weight_decay": 1e-4}},
+    full={"soft-deep-r": {"l1": 0.03}, "dense": {"weight_decay": 1e-4}, "pruning": {"weight_decay": 1e-4}},
     settings={
         "network": "bidirectional LSTM with 200 cells each way, softmax for every frame",
         "optimiser": "Adam, η 0.01, ε 1e-4, batch 32",
