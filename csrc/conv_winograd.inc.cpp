@@ -6,7 +6,7 @@
 // a matrix product of its own, tiles by channels by channels. Channels are side by side in the lanes of a vector.
 //
 // The polynomials are taken at 0, ±1, ±2, ±1/2 and infinity. In float32 the answers differ from those of a direct sum by
-// about 1e-5 of the largest, which is a few times what sums in another order do.
+// about 1e-5 of the largest, those of the weights' gradient by up to 3e-5 (measured with 64 channels).
 //
 // Memory: the weights as points, 64 numbers for each pair of channels, and about a hundred tiles at a time.
 #pragma once
@@ -141,12 +141,12 @@ static void pack_image(const T* from, int64_t channels, int64_t height, int64_t 
                        int64_t rows, int64_t columns, T* to) {
     constexpr int64_t lanes = Winograd<T>::lanes;
     std::fill(to, to + rows * columns * lanes, T(0));
-    const int64_t first = std::max<int64_t>(0, -top), seen = std::min(width, columns - left);
-    for (int64_t y = first; y < height && y + top < rows; ++y)
+    const int64_t seen = std::min(width, columns - left);
+    for (int64_t y = 0; y < height && y + top < rows; ++y)
         pack<T, kVectorBytes>(from + y * width, height * width, channels, seen, to + ((y + top) * columns + left) * lanes);
 }
 
-// What becomes of each tile of one image: transform(group of channels, tile, top row, left column).
+// Calls body(tile, its top row, its left column) for each tile of an image, in pixels of the output.
 template <class T, class Body>
 WB_INLINE void each_tile(const Winograd<T>& plan, Body&& body) {
     for (int64_t tile = 0; tile < plan.tiles; ++tile) body(tile, tile / plan.across * plan.side, tile % plan.across * plan.side);
