@@ -8,6 +8,7 @@ from torch import nn
 
 from wirebound import ops
 from wirebound.methods import METHODS
+from wirebound.nn import nonzero
 from wirebound.nn.nonzero import MOST, FastConv2d, NonzeroConv2d, NonzeroLinear, are_few
 from wirebound_lab.tasks.phonemes import dense_model
 
@@ -78,20 +79,25 @@ def test_other_convolutions_are_torchs_own(how: dict) -> None:
     assert torch.equal(layer(x), nn.Conv2d.forward(layer, x))
 
 
-def test_two_way_lstm_of_different_lengths() -> None:
-    ours, plain = (_thinned(dense_model(5, 8, 4, 3, by_nonzero), 0.2) for by_nonzero in (True, False))
+@pytest.mark.usefixtures("implementation")
+@pytest.mark.parametrize("zeros_learn", [True, False])
+def test_two_way_lstm_of_different_lengths(zeros_learn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, plain = (_thinned(dense_model(5, 8, 4, 3, learn), 0.2) for learn in (zeros_learn, True))
     x, lengths = torch.randn(4, 6, 5, dtype=torch.float64), torch.tensor([6, 2, 5, 3])
     labelled = torch.arange(6) < lengths[:, None]  # what stands beyond a sequence's end is without meaning
-
-    class Labelled(nn.Module):
-        def __init__(self, model: nn.Module) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self) -> torch.Tensor:
-            return self.model(x, lengths)[labelled]
-
-    _assert_same(Labelled(ours), Labelled(plain))
+    assert all(nonzero.lstm_is_sparse(lstm, zeros_learn) for lstm in (ours.lstm.ahead, ours.lstm.back))
+    answer = ours(x, lengths)[labelled]
+    answer.square().sum().backward()
+    with torch.no_grad():
+        torch.testing.assert_close(ours(x, lengths)[labelled], answer)
+    for name in ("MOST", "MOST_WHOLE"):  # torch's own LSTM
+        monkeypatch.setattr(nonzero, name, 0.0)
+    expected = plain(x, lengths)[labelled]
+    expected.square().sum().backward()
+    torch.testing.assert_close(answer, expected)
+    for mine, theirs in zip(ours.parameters(), plain.parameters(), strict=True):
+        seen = torch.ones_like(mine, dtype=torch.bool) if zeros_learn or mine.dim() == 1 else mine.detach() != 0
+        torch.testing.assert_close(mine.grad, theirs.grad * seen)
 
 
 def test_only_methods_that_leave_zeros_alone_are_computed_so() -> None:

@@ -129,9 +129,25 @@ class Kept(NamedTuple):
 class WatchedGradients(NamedTuple):
     """From which the gradient of any weight follows, active or not: rows are steps × sequences."""
 
-    gates_ih: Tensor  # gradient of W_ih x + b_ih
-    gates_hh: Tensor  # gradient of W_hh h + b_hh
+    sums_ih: Tensor  # gradient of W_ih x + b_ih, [rows, hidden, gates]
+    sums_hh: Tensor  # gradient of W_hh h + b_hh; may be the same tensor
     h_before: Tensor  # h that went into each step
+
+    @property
+    def gates_ih(self) -> Tensor:
+        """[rows, gates · hidden], in the order of torch's weights."""
+        return self.sums_ih.transpose(1, 2).flatten(1)
+
+    @property
+    def gates_hh(self) -> Tensor:
+        return self.sums_hh.transpose(1, 2).flatten(1)
+
+    def of_weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients of all weights of both matrices. Products are brought into torch's order, not what is multiplied."""
+        pairs = ((self.sums_ih, x.reshape(-1, x.shape[2])), (self.sums_hh, self.h_before))
+        products = ((sums.flatten(1).t() @ source).view(*sums.shape[1:], -1) for sums, source in pairs)
+        of_ih, of_hh = (product.transpose(0, 1).flatten(0, 1) for product in products)
+        return of_ih, of_hh
 
 
 class RecurrentGradients(NamedTuple):

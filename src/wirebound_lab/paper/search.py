@@ -71,6 +71,7 @@ CANDIDATES: Mapping[str, Sequence[Candidate]] = {
         *(Candidate("deep-r", 0.1, {"l1": l1}) for l1 in (0.01, 0.03, 0.1)),
         *(Candidate("dense", 1.0, {"weight_decay": decay}) for decay in (1e-6, 1e-5, 1e-4, 1e-3)),
         *(Candidate("soft-deep-r", 0.1, {"l1": l1}) for l1 in (0.003, 0.01, 0.03, 0.1, 0.3)),
+        *(Candidate("l1-shrinkage", l1, {"epochs": 8}) for l1 in (0.1, 0.2, 0.4, 0.8)),
     ],
 }
 

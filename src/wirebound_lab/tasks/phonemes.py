@@ -20,7 +20,7 @@ from wirebound.engine.modules import Batch
 from wirebound.methods import METHODS, Setting
 from wirebound.methods.declaration import AUTO
 from wirebound.nn import SparseLinear, SparseLSTM
-from wirebound.nn.nonzero import NonzeroLinear, are_few, lstm_by_nonzero
+from wirebound.nn.nonzero import NonzeroLinear, lstm_by_nonzero, lstm_is_sparse
 from wirebound.wiring import LayerShape, Wiring, allocate
 from wirebound_lab.data import load_sequences
 from wirebound_lab.data.sequences import NO_LABEL
@@ -37,20 +37,21 @@ MULTIPLIERS = {"ih": 1.8, "hh": 0.6, "readout": 6.0}
 
 class TwoWayLSTM(nn.Module):
     """A dense bidirectional LSTM that takes padded batches as ``SparseLSTM`` does, in two one-way passes: torch's packed
-    sequences would do the same, several times slower on a CPU. ``by_nonzero``: see ``nn/nonzero.py``."""
+    sequences would do the same, several times slower on a CPU. Where most weights are 0, see ``nn/nonzero.py``."""
 
-    def __init__(self, inputs: int, hidden: int, by_nonzero: bool = False) -> None:
+    def __init__(self, inputs: int, hidden: int, zeros_learn: bool = True) -> None:
         super().__init__()
         self.ahead = nn.LSTM(inputs, hidden, batch_first=True)
         self.back = nn.LSTM(inputs, hidden, batch_first=True)
-        self.by_nonzero = by_nonzero
+        self.zeros_learn = zeros_learn
 
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, None]:
         """[B, T, 2 · hidden]; what stands beyond a sequence's length is without meaning."""
-        if self.by_nonzero and are_few(*(w for name, w in self.named_parameters() if "weight" in name)):
+        ways = (self.ahead, self.back)
+        if all(lstm_is_sparse(lstm, self.zeros_learn) for lstm in ways):
             frames = x.transpose(0, 1).contiguous()
-            ways = [lstm_by_nonzero(frames, lstm, lengths, lstm is self.back) for lstm in (self.ahead, self.back)]
-            return torch.cat(ways, dim=2).transpose(0, 1), None
+            found = [lstm_by_nonzero(frames, lstm, lengths, lstm is self.back, self.zeros_learn) for lstm in ways]
+            return torch.cat(found, dim=2).transpose(0, 1), None
         back = reverse(self.back(reverse(x, lengths))[0], lengths)
         return torch.cat([self.ahead(x)[0], back], dim=2), None
 
@@ -108,10 +109,10 @@ def frame_errors(model: nn.Module, batch: Utterances) -> tuple[int, int, float]:
     return wrong, int(labelled.sum()), loss
 
 
-def dense_model(features: int, hidden: int, classes: int, seed: int, by_nonzero: bool = False) -> PhonemeNet:
+def dense_model(features: int, hidden: int, classes: int, seed: int, zeros_learn: bool = True) -> PhonemeNet:
     """All connections, with the paper's first weights N(0,1)/√n_in; biases start at 0, as in the sparse one."""
-    readout = (NonzeroLinear if by_nonzero else nn.Linear)(2 * hidden, classes)
-    model = PhonemeNet(TwoWayLSTM(features, hidden, by_nonzero), readout)
+    readout = (nn.Linear if zeros_learn else NonzeroLinear)(2 * hidden, classes)
+    model = PhonemeNet(TwoWayLSTM(features, hidden, zeros_learn), readout)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -174,7 +175,7 @@ class Phonemes(Task):
         self.per_epoch = -(-min(utterances, config.utterances or utterances) // config.batch_size)
         sizes = (self.data.features, config.hidden[0], self.data.classes)
         given, kind = (config.connectivity, config.budget, config.seed), METHODS[config.method]
-        model = dense_model(*sizes, config.seed, not kind.zeros_learn) if kind.plain else sparse_model(*sizes, *given)
+        model = dense_model(*sizes, config.seed, kind.zeros_learn) if kind.plain else sparse_model(*sizes, *given)
         shares = shares_of(config.connectivity or 1.0)
         l1, noise = getattr(config, "l1", 0.0), [getattr(config, "noise", 0.0)] * len(shares)
         rates = paper_rates(config, l1 if l1 == AUTO else [l1] * len(shares), noise)

@@ -280,5 +280,5 @@ class _BackwardTask:
         sums, h_before, gates_of = self._sums, self._h_before, _SUMS[self._cell.kind]
         if sums is None or h_before is None:
             return self._found
-        of_ih, of_hh = (sums[:, :, gates].transpose(1, 2).reshape(len(sums), -1) for gates in gates_of)
+        of_ih, of_hh = (sums if len(gates) == sums.shape[2] else sums[:, :, gates] for gates in gates_of)
         return self._found._replace(watched=WatchedGradients(of_ih, of_hh, h_before))

@@ -121,7 +121,8 @@ class ReferenceRecurrent(ReferenceLayers):
         assert dtheta_ih is not None
         assert dtheta_hh is not None
         dbias_ih, dbias_hh = (None if b is None else f.sum(0) for b, f in ((cell.bias_ih, flat_x), (cell.bias_hh, flat_h)))
-        seen = WatchedGradients(flat_x, flat_h, h_before) if watched else None
+        of_ih, of_hh = (flat.view(len(flat), -1, cell.hidden).transpose(1, 2) for flat in (flat_x, flat_h))
+        seen = WatchedGradients(of_ih, of_hh, h_before) if watched else None
         dx = None if dx is None else dx.reshape(steps, batch, n_in)
         return RecurrentGradients(dx, dh, dc, dtheta_ih, dtheta_hh, dbias_ih, dbias_hh, seen)
 
