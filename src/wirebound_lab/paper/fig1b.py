@@ -30,15 +30,17 @@ def read(r: Reading) -> Drawn:
     else:
         holds = True if reaches(reached, _FIGURE) else False if r.scale is Scale.FULL else None
         drawn.finding(claim, "84.1 %", reached.percent(), reached.count, holds, note)
-    gap = difference(r.done, r.runs["dense"][1.0], r.runs["deep-r"][_LARGE], ACCURACY.key)
+    compared = (r.runs["dense"][1.0], r.runs["deep-r"][_LARGE])
+    gap = difference(r.done, *compared, ACCURACY.key)
     claim = f"CIFAR-10: DEEP R at {100 * _LARGE:g} % is close to the fully connected network"
     note = f"read as: less than {100 * _CLOSE:g} points below"
-    above = gap.above(_CLOSE)
+    above = r.verdict(gap.above(_CLOSE), *compared)
     drawn.finding(claim, "close", gap.words("below", "above"), gap.count, None if above is None else not above, note)
     for level in r.runs["fixed"]:
-        gain = difference(r.done, r.runs["deep-r"][level], r.runs["fixed"][level], ACCURACY.key)
+        compared = (r.runs["deep-r"][level], r.runs["fixed"][level])
+        gain = difference(r.done, *compared, ACCURACY.key)
         claim = f"CIFAR-10: DEEP R at {100 * level:g} % is better than fixed connectivity"
-        drawn.finding(claim, "better", gain.words("better", "worse"), gain.count, gain.above())
+        drawn.finding(claim, "better", gain.words("better", "worse"), gain.count, r.verdict(gain.above(), *compared))
     return drawn
 
 

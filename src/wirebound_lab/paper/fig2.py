@@ -19,10 +19,12 @@ def read(r: Reading) -> Drawn:
     note = "another corpus: the figures cannot be compared, only what follows; TIMIT itself: docs/data.md"
     drawn.finding(claim, "28.3 % (TIMIT)", dense.percent() if dense else NOT_RUN, dense.count if dense else 0, None, note)
     for method in ("deep-r", "soft-deep-r"):
-        gain = difference(r.done, r.runs["dense"][1.0], r.runs[method].get(_NEAR, []), ERROR.key)
+        dense_runs, own = r.runs["dense"][1.0], r.runs[method].get(_NEAR, [])
+        gain = difference(r.done, dense_runs, own, ERROR.key)
         name, near = METHOD_NAMES[method], f"{100 * _NEAR:g} %"
         claim = f"Speech: {name} is slightly better than the fully connected network around {near}"
-        drawn.finding(claim, "slightly better", gain.words("less error", "more error"), gain.count, gain.above())
+        holds = r.verdict(gain.above(), dense_runs, own)
+        drawn.finding(claim, "slightly better", gain.words("less error", "more error"), gain.count, holds)
     _at_levels(drawn, r, "fixed", sorted(r.runs["fixed"]), "Speech: DEEP R beats fixed random connectivity at every level")
     lowest = min(r.runs["soft-deep-r"])
     claim = "Speech: DEEP R beats soft-DEEP R at very low connectivity"
@@ -35,7 +37,8 @@ def _at_levels(drawn: Drawn, r: Reading, rival: str, levels: list[float], claim:
     gains = {level: difference(r.done, r.runs[rival][level], r.runs["deep-r"][level], ERROR.key) for level in levels}
     run = {level: gain for level, gain in gains.items() if gain.count}
     ours = "; ".join(f"{gain.words('less error', 'more error')} at {100 * level:g} %" for level, gain in run.items())
-    verdict = all_of(gain.above() for gain in gains.values())
+    compared = (r.runs[method][level] for method in ("deep-r", rival) for level in levels)
+    verdict = r.verdict(all_of(gain.above() for gain in gains.values()), *compared)
     drawn.finding(claim, "consistently", ours or NOT_RUN, min(gain.count for gain in gains.values()), verdict, note)
 
 

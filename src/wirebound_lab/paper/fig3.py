@@ -15,13 +15,14 @@ from wirebound_lab.paper.job import Job, Outcomes
 from wirebound_lab.paper.measure import ACCURACY, CONNECTIVITY, ERROR, METHOD_NAMES, Measure, Piece, axis, lines, series
 from wirebound_lab.paper.task_runs import CIFAR, MNIST, SPEECH, TaskRuns
 
+_OURS = ("deep-r", "soft-deep-r")
 _RIVALS = ("pruning", "l1-shrinkage")
 _VERY_LOW = 0.006  # connectivity
 _LARGER = 0.05
 _LOWEST_SPEECH, _FAILED = 0.02, 0.7
 Points = dict[str, list[Piece]]
 mnist_runs, cifar_runs, speech_runs = (
-    partial(task.runs, methods=("deep-r", "soft-deep-r", *_RIVALS)) for task in (MNIST, CIFAR, SPEECH)
+    partial(task.runs, methods=(*_OURS, *_RIVALS)) for task in (MNIST, CIFAR, SPEECH)
 )  # fmt: skip
 
 
@@ -46,18 +47,18 @@ def read_mnist(r: Reading) -> Drawn:
     fails = [best[m]["y"] < 0.5 for m in _RIVALS if m in best]
     claim = "MNIST: pruning and ℓ1-shrinkage fail completely at very low connectivity"
     note = f"read as: the best of their networks with at most {100 * _VERY_LOW:g} % of the connections is below 50 %"
-    drawn.finding(claim, "fail completely", ours or "no such network", r.seeds, all(fails) if fails else None, note)
-    works = [best[m]["y"] > 0.8 for m in ("deep-r", "soft-deep-r") if m in best]
+    drawn.finding(claim, "fail completely", ours or "no such network", r.seeds, r.verdict(all(fails) if fails else None, r.jobs(*_RIVALS)), note)
+    works = [best[m]["y"] > 0.8 for m in _OURS if m in best]
     claim = "MNIST: DEEP R and soft-DEEP R still give reasonable networks there"
     note = f"read as: the best with at most {100 * _VERY_LOW:g} % of the connections is above 80 %, for both"
-    drawn.finding(claim, "reasonable", ours or "no such network", r.seeds, all(works) if works else None, note)
+    drawn.finding(claim, "reasonable", ours or "no such network", r.seeds, r.verdict(all(works) if works else None, r.jobs(*_OURS)), note)
     gains = [_gain(r, "deep-r", jobs, ACCURACY, -1) for jobs in r.runs["pruning"].values()]
     if leads := [gain for gain in gains if gain is not None and gain[1] >= _LARGER]:
         lead, level = max(leads, key=lambda found: found[0].mean)
         claim = "MNIST: pruning is slightly better at larger connectivities"
         note = f"the connectivity above {100 * _LARGER:g} % where pruning leads most, DEEP R on the line between its two nearest networks"
         ours = f"pruning {lead.words('better', 'worse')} at {100 * level:.2g} %"
-        drawn.finding(claim, "slightly better", ours, lead.count, lead.above(), note)
+        drawn.finding(claim, "slightly better", ours, lead.count, r.verdict(lead.above(), r.jobs("deep-r", "pruning")), note)
     return drawn
 
 
@@ -65,7 +66,7 @@ def read_cifar(r: Reading) -> Drawn:
     settings = _task_settings(CIFAR, "by one threshold for all matrices")
     examples = {method: next(iter(groups.values()))[0] for method, groups in r.runs.items()}
     drawn, _ = _draw(r, "CIFAR-10", "cifar", ACCURACY, examples, settings)
-    for method in ("deep-r", "soft-deep-r"):
+    for method in _OURS:
         _against_rivals(drawn, r, "CIFAR-10", method, ACCURACY, 1)
     return drawn
 
@@ -77,10 +78,10 @@ def read_speech(r: Reading) -> Drawn:
     drawn, _ = _draw(r, "Speech", "speech", ERROR, examples, settings)
     title = "Speech: validation error over iterations"
     drawn.charts.append(ERROR.over_iterations("speech-iterations", title, shown, r.done))
-    for method in ("deep-r", "soft-deep-r"):
+    for method in _OURS:
         _against_rivals(drawn, r, "Speech", method, ERROR, -1)
     _failing(drawn, r)
-    _jumps(drawn, shown, r.done)
+    _jumps(drawn, r, shown)
     return drawn
 
 
@@ -128,7 +129,8 @@ def _against_rivals(drawn: Drawn, r: Reading, task: str, method: str, measure: M
     note = "at the rival's own connectivity, between the two nearest networks of the method"
     ours = "; ".join(words for words, _ in found) or "no networks to compare"
     seeds = min((gain.count for _, gain in found), default=0)
-    drawn.finding(claim, "slightly better", ours, seeds, all_of(gain.above() for _, gain in found), note)
+    holds = r.verdict(all_of(gain.above() for _, gain in found), r.jobs(method, *_RIVALS))
+    drawn.finding(claim, "slightly better", ours, seeds, holds, note)
 
 
 def _gain(r: Reading, method: str, jobs: Sequence[Job], measure: Measure, better: int) -> tuple[Difference, float] | None:
@@ -165,22 +167,22 @@ def _failing(drawn: Drawn, r: Reading) -> None:
     low = {m: min((e for x, e in found if x <= 1.05 * _LOWEST_SPEECH), default=None) for m, found in errors.items()}
     known = {m: e for m, e in low.items() if e is not None}
     fails = [known[m] > _FAILED for m in _RIVALS if m in known]
-    works = [known[m] < _FAILED for m in ("deep-r", "soft-deep-r") if m in known]
+    works = [known[m] < _FAILED for m in _OURS if m in known]
     claim = "Speech: pruning and ℓ1-shrinkage fail completely at very low connectivity, DEEP R and soft-DEEP R do not"
     ours = "; ".join(f"{METHOD_NAMES[m]} {100 * e:.1f} %" for m, e in known.items()) or "no such network"
     note = (f"the least error of networks with at most {100 * _LOWEST_SPEECH:g} %; failing is read as an error above "
             f"{100 * _FAILED:g} %, which is more than nine tenths of that of always answering silence")  # fmt: skip
-    holds = all_of([*fails, *works]) if fails and works else None
+    holds = r.verdict(all_of([*fails, *works]) if fails and works else None, r.jobs(*_OURS, *_RIVALS))
     drawn.finding(claim, "fail completely", ours, r.seeds, holds, note)
 
 
-def _jumps(drawn: Drawn, shown: Mapping[str, Sequence[Job]], done: Outcomes) -> None:
+def _jumps(drawn: Drawn, r: Reading, shown: Mapping[str, Sequence[Job]]) -> None:
     """The largest rise of the validation error from one epoch to the next, of each method over its seeds."""
-    worst = {}
-    for method in ("deep-r", *_RIVALS):
+    worst, compared = {}, ("deep-r", *_RIVALS)
+    for method in compared:
         rises = []
-        for job in done.ended(shown[method]):
-            errors = [record["validation_error"] for record in done.metrics(job, "epoch")]
+        for job in r.done.ended(shown[method]):
+            errors = [record["validation_error"] for record in r.done.metrics(job, "epoch")]
             rises += [after - before for before, after in pairwise(errors)]
         if rises:
             worst[method] = max(rises)
@@ -189,8 +191,8 @@ def _jumps(drawn: Drawn, shown: Mapping[str, Sequence[Job]], done: Outcomes) -> 
     each = ", ".join(f"{METHOD_NAMES[m]} {100 * rise:+.2f} %" for m, rise in worst.items())
     ours = f"largest rise between two epochs: {each}" if worst else NOT_RUN
     holds = worst["deep-r"] < min(worst[m] for m in _RIVALS) if len(worst) == 3 else None
-    seeds = min(len(done.ended(shown[m])) for m in ("deep-r", *_RIVALS))
-    drawn.finding(claim, "large sudden increases", ours, seeds, holds, note)
+    seeds = min(len(r.done.ended(shown[m])) for m in compared)
+    drawn.finding(claim, "large sudden increases", ours, seeds, r.verdict(holds, *(shown[m] for m in compared)), note)
 
 
 FIG3 = Figure(

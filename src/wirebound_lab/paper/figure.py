@@ -35,6 +35,14 @@ class Reading:
     def mean(self, jobs: Sequence[Job], key: str = "test_accuracy") -> Mean | None:
         return mean_of(summary[key] for summary in self.done.of(jobs))
 
+    def jobs(self, *names: str) -> list[Job]:
+        """All runs of what has these names."""
+        return [job for what in names for jobs in self.runs[what].values() for job in jobs]
+
+    def verdict(self, holds: bool | None, *runs: Sequence[Job]) -> bool | None:
+        """``holds``, unless some of the runs that it rests on are yet to come."""
+        return None if any(job.folder in self.done.missing for jobs in runs for job in jobs) else holds
+
 
 @dataclass
 class Drawn:

@@ -78,8 +78,8 @@ CANDIDATES: Mapping[str, Sequence[Candidate]] = {
     "recipe": [
         Candidate("deep-r", 0.05, {"epochs": 20, **own})
         for own in (
-            {}, {"weight_decay": 0.0}, {"weight_decay": 0.0005}, {"weight_decay": 0.0, "lr": 0.02},
-            {"weight_decay": 0.0, "births": "gradient"}, {"weight_decay": 0.0, "optimizer": "adam", "lr": 0.001, "l1": "auto"},
+            {}, {"weight_decay": 0.0}, {"weight_decay": 0.0, "optimizer": "adam", "lr": 0.001, "l1": "auto"},
+            {"lr": 0.1}, {"batch_size": 32, "lr": 0.02}, {"births": "gradient", "rewire_every": 10},
         )
     ],
 }

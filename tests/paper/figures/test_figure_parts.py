@@ -214,3 +214,24 @@ def test_fig1b_and_fig2_findings_follow_from_the_runs(tmp_path):
         summaries[job.folder]["test_error_at_best_validation"] = value
     found = fig2.read(_reading(fig2.runs, Outcomes(tmp_path, summaries, {}), 2)).findings
     assert [f["holds"] for f in found] == [None, None, False, None, True]
+
+
+def test_nothing_is_decided_while_runs_that_it_rests_on_are_to_come(tmp_path):
+    summaries = {
+        job.folder: {"test_error_at_best_validation": 0.4 if method == "deep-r" else 0.45, "connectivity": level}
+        for method, levels in fig2.runs(Scale.FITTED, 3).items()
+        for level, jobs in levels.items()
+        for job in jobs
+    }
+    made_outcomes(tmp_path, {folder: (0.5, 0.1, [1, 1, 1]) for folder in summaries})
+
+    def holds(missing):
+        left = {folder: summary for folder, summary in summaries.items() if folder not in missing}
+        return [f["holds"] for f in fig2.read(_reading(fig2.runs, Outcomes(tmp_path, left, {}, missing), 3)).findings]
+
+    assert holds(()) == [None, True, None, True, True]
+    assert holds(("speech/fixed-0.2-s2",)) == [None, True, None, None, True]
+    assert holds(("speech/dense-s1",)) == [None, None, None, True, True]
+    one_diverged = {folder: summary for folder, summary in summaries.items() if folder != "speech/fixed-0.2-s2"}
+    done = Outcomes(tmp_path, one_diverged, {"speech/fixed-0.2-s2": "the loss must be a finite number"})
+    assert [f["holds"] for f in fig2.read(_reading(fig2.runs, done, 3)).findings] == [None, True, None, True, True]
