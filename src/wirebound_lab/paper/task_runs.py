@@ -19,6 +19,7 @@ from wirebound_lab.tasks.phonemes import DATA
 
 EPOCHS = 10  # on MNIST
 SCANNED = ("soft-deep-r", "pruning", "l1-shrinkage")  # methods that store whole matrices: the slow ones
+_PROTOCOL_SEEDS = 3
 Points = Mapping[str, Sequence[Any]]
 
 
@@ -31,18 +32,24 @@ class TaskRuns(ABC):
     most_seeds: int  # at each point, below the full scale
     most_scanned: int  # and of the methods in SCANNED
     quick_points: Points = field(default_factory=dict)  # instead of ``points``
+    # Seeds in all, by method and point, where three left a claim undecided: the protocol adds two, once.
+    more_seeds: Mapping[tuple[str, Any], int] = field(default_factory=dict)
 
     def runs(self, scale: Scale, seeds: int, methods: Sequence[str]) -> Runs:
         every = {**self.points, **(self.quick_points if scale is Scale.QUICK else {})}
         found: dict[str, dict[Any, list[TrainJob]]] = {}
         for method in methods:
-            each = range(self.seeds(scale, seeds, method))
-            found[method] = {at: [self.job(scale, method, at, seed) for seed in each] for at in every[method]}
+            counts = {at: self.seeds(scale, seeds, method, at) for at in every[method]}
+            found[method] = {at: [self.job(scale, method, at, seed) for seed in range(count)] for at, count in counts.items()}
         return found
 
-    def seeds(self, scale: Scale, seeds: int, method: str) -> int:
-        """How many seeds can be afforded: all, if all is asked for."""
-        return seeds if scale is Scale.FULL else min(seeds, self.most_scanned if method in SCANNED else self.most_seeds)
+    def seeds(self, scale: Scale, seeds: int, method: str, at: Any) -> int:
+        """How many seeds can be afforded: all, if all is asked for. Seeds are added to the protocol's three, not to fewer."""
+        if scale is Scale.FULL:
+            return seeds
+        affordable = min(seeds, self.most_scanned if method in SCANNED else self.most_seeds)
+        added = scale is Scale.FITTED and seeds >= _PROTOCOL_SEEDS
+        return max(affordable, self.more_seeds.get((method, at), 0)) if added else affordable
 
     @abstractmethod
     def job(self, scale: Scale, method: str, at: Any, seed: int) -> TrainJob:

@@ -1,6 +1,7 @@
 """The figures themselves: findings follow from the runs, and each figure runs from end to end on small data."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from figure_helpers import made_outcomes
@@ -235,3 +236,13 @@ def test_nothing_is_decided_while_runs_that_it_rests_on_are_to_come(tmp_path):
     one_diverged = {folder: summary for folder, summary in summaries.items() if folder != "speech/fixed-0.2-s2"}
     done = Outcomes(tmp_path, one_diverged, {"speech/fixed-0.2-s2": "the loss must be a finite number"})
     assert [f["holds"] for f in fig2.read(_reading(fig2.runs, done, 3)).findings] == [None, True, None, True, True]
+
+
+def test_seeds_are_added_where_three_decided_nothing():
+    task = replace(task_runs.SPEECH, more_seeds={("dense", 1.0): 5, ("deep-r", 0.1): 5})
+    runs = task.runs(Scale.FITTED, 3, ("deep-r", "dense"))
+    assert {at: len(jobs) for at, jobs in runs["deep-r"].items()} == {0.02: 3, 0.05: 3, 0.1: 5, 0.2: 3}
+    assert [job.config.seed for job in runs["dense"][1.0]] == [0, 1, 2, 3, 4]
+    assert len(task.runs(Scale.FITTED, 2, ("dense",))["dense"][1.0]) == 2
+    assert len(task.runs(Scale.QUICK, 1, ("dense",))["dense"][1.0]) == 1
+    assert len(task.runs(Scale.FULL, 4, ("dense",))["dense"][1.0]) == 4
