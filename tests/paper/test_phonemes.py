@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -101,6 +100,13 @@ def test_the_sparse_network_starts_with_the_papers_shares() -> None:
     wiring.check()
 
 
+def _best_epoch(epochs: list[dict], any_connectivity: bool = False) -> int:
+    """Among those with at most a twentieth more connections than the last one; of equal ones the sparsest, then the first."""
+    active = [0 if any_connectivity else record["active"] for record in epochs]
+    counting = [n for n in range(len(epochs)) if active[n] <= 1.05 * active[-1]]
+    return min(counting, key=lambda n: (epochs[n]["validation_error"], active[n], n))
+
+
 @pytest.mark.parametrize("arguments", METHODS)
 def test_a_run_learns_keeps_its_budget_and_leaves_a_run_folder(
     loaded: SequenceDataset, tmp_path: Path, arguments: list[str]
@@ -116,7 +122,7 @@ def test_a_run_learns_keeps_its_budget_and_leaves_a_run_folder(
     epochs = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines() if '"epoch"' in line]
     epochs = [record for record in epochs if record["kind"] == "epoch"]
     errors = [record["validation_error"] for record in epochs]
-    best = int(np.argmin(errors))
+    best = _best_epoch(epochs, "soft-deep-r" in arguments)
     assert len(errors) == 6
     assert (summary["best_epoch"], summary["best_validation_error"]) == (best + 1, errors[best])
     assert epochs[best]["test_error"] == summary["test_error_at_best_validation"]
@@ -124,6 +130,24 @@ def test_a_run_learns_keeps_its_budget_and_leaves_a_run_folder(
     found = read_run(out)  # the report knows such a folder
     assert found.finished
     assert found.accuracy == summary["test_accuracy"]
+
+
+@pytest.mark.parametrize("arguments", [["--method", "pruning", "--connectivity", "0.05"], ["--method", "l1-shrinkage", "--l1", "0.3"]])
+def test_epochs_with_more_connections_than_at_the_end_do_not_count(
+    loaded: SequenceDataset, tmp_path: Path, arguments: list[str]
+) -> None:
+    out = tmp_path / "run"
+    assert main([*TRAIN, *arguments, *SMALL, "--epochs", "6", "--out", str(out)]) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    epochs = [record for record in records if record["kind"] == "epoch"]
+    active = [record["active"] for record in epochs]
+    counting = [n for n in range(6) if active[n] <= 1.05 * active[-1]]
+    assert 0 < len(counting) < 6
+    best = _best_epoch(epochs)
+    assert best in counting
+    assert (summary["best_epoch"], summary["best_validation_error"]) == (best + 1, epochs[best]["validation_error"])
+    assert epochs[best]["test_error"] == summary["test_error_at_best_validation"]
 
 
 @pytest.mark.parametrize("arguments", METHODS[:2])

@@ -8,14 +8,14 @@ multiples of the connectivity, and in that the validation part is made of whole 
 """
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wirebound.checkpoint import CheckpointError
 from wirebound.engine.modules import Batch
 from wirebound.methods import METHODS, Setting
 from wirebound.methods.declaration import AUTO
@@ -31,6 +31,7 @@ from wirebound_lab.tasks.task import SEED, Figures, Record, Task, paper_rates
 
 DATA = ("speech", "timit", "spoken")
 _EVALUATION_BATCH = 32  # sorted by length: larger ones have more padding, and are no faster
+_SAME_CONNECTIVITY = 1.05  # so much denser counts as equal
 # Connectivity of each matrix in units of the global one (appendix A): inputs, recurrent, output.
 MULTIPLIERS = {"ih": 1.8, "hh": 0.6, "readout": 6.0}
 
@@ -146,6 +147,15 @@ def sparse_model(
     return PhonemeNet(lstm, readout)
 
 
+class Tested(NamedTuple):
+    """An epoch after which the test set was looked at; the least of several has the least validation error."""
+
+    validation: float
+    active: int
+    epoch: int
+    error: float
+
+
 class Phonemes(Task):
     """Training on padded batches of utterances, the error on held-out speakers, and that of the test."""
 
@@ -168,6 +178,7 @@ class Phonemes(Task):
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
+        self.tested: list[Tested] = []
         data = load_sequences(config.data, config.data_path, partial=config.partial)
         self.data = data.split_validation(config.validation, config.seed)
         self.input_shape = (self.data.features,)
@@ -199,18 +210,33 @@ class Phonemes(Task):
         return int((y != NO_LABEL).sum())
 
     def measure(self, epoch: int, figures: Figures, record: Record) -> dict[str, float | None]:
-        """Validation after every epoch; the test set where its error counts: at a new best, and at the end."""
+        """Validation after every epoch; the test set where its error may come to count, and at the end."""
+        if epoch > 1 and not self.tested:
+            raise CheckpointError("the checkpoint is of an earlier version and names no tested epochs: begin the run again")
         validation, _ = self._evaluate("validation")
-        better = validation < figures.get("best_validation_error", math.inf)
+        # Soft-DEEP R is judged by the most connections that it ever had, whatever it has now.
+        active = 0 if self.method.counts == "highest" else sum(self.method.layer_active())
         figures["validation_error"] = validation
-        if tested := better or epoch == self.config.epochs:
+        beaten = any(known.validation <= validation and known.active <= active for known in self.tested)
+        if tested := not beaten or epoch == self.config.epochs:
             error, loss = self._evaluate("test")
             figures |= {"test_accuracy": 1 - error, "test_error": error, "test_loss": loss}
-        if better:
-            best = {"best_epoch": epoch, "best_validation_error": validation}
-            figures |= {**best, "test_error_at_best_validation": figures["test_error"]}
+            self.tested.append(Tested(validation, active, epoch, error))
+        # A network of an earlier epoch that had more connections is another one.
+        best = min(known for known in self.tested if known.active <= _SAME_CONNECTIVITY * active)
+        figures |= {"best_epoch": best.epoch, "best_validation_error": best.validation}
+        figures |= {"test_error_at_best_validation": best.error}
         names = ("test_error", "test_accuracy", "test_loss")
         return {"validation_error": validation, **{name: figures[name] if tested else None for name in names}}
+
+    def state(self) -> dict[str, Any]:
+        return {"tested": [list(known) for known in self.tested]}
+
+    def load_state(self, stored: dict[str, Any]) -> None:
+        try:
+            self.tested = [Tested(*known) for known in stored["tested"]]
+        except (LookupError, TypeError) as error:
+            raise CheckpointError(f"what was kept of the tested epochs cannot be read: {error}") from error
 
     def _evaluate(self, part: str) -> tuple[float, float]:
         """(share of wrong frames, mean cross-entropy) on a part."""
