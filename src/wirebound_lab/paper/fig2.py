@@ -52,5 +52,5 @@ FIG2 = Figure(
         Scale.FITTED: "the paper's 40 epochs, on real speech with forced-alignment labels instead of TIMIT; α and ℓ2 chosen on validation data",
         Scale.FULL: "the paper's 40 epochs; with WIREBOUND_SPEECH=timit on TIMIT itself",
     },
-    costs={Scale.QUICK: "30 s", Scale.FITTED: "3 h", Scale.FULL: "3 h"},
+    costs={Scale.QUICK: "30 s", Scale.FITTED: "4 h", Scale.FULL: "4 h"},
 )  # fmt: skip
