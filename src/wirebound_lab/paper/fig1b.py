@@ -34,13 +34,13 @@ def read(r: Reading) -> Drawn:
     gap = difference(r.done, *compared, ACCURACY.key)
     claim = f"CIFAR-10: DEEP R at {100 * _LARGE:g} % is close to the fully connected network"
     note = f"read as: less than {100 * _CLOSE:g} points below"
-    above = r.verdict(gap.above(_CLOSE), *compared)
+    above = r.paired_verdict(gap.above(_CLOSE), [compared])
     drawn.finding(claim, "close", gap.words("below", "above"), gap.count, None if above is None else not above, note)
     for level in r.runs["fixed"]:
         compared = (r.runs["deep-r"][level], r.runs["fixed"][level])
         gain = difference(r.done, *compared, ACCURACY.key)
         claim = f"CIFAR-10: DEEP R at {100 * level:g} % is better than fixed connectivity"
-        drawn.finding(claim, "better", gain.words("better", "worse"), gain.count, r.verdict(gain.above(), *compared))
+        drawn.finding(claim, "better", gain.words("better", "worse"), gain.count, r.paired_verdict(gain.above(), [compared]))
     return drawn
 
 

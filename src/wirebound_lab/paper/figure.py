@@ -43,6 +43,10 @@ class Reading:
         """``holds``, unless some of the runs that it rests on are yet to come."""
         return None if any(job.folder in self.done.missing for jobs in runs for job in jobs) else holds
 
+    def paired_verdict(self, holds: bool | None, pairs: Iterable[tuple[Sequence[Job], Sequence[Job]]]) -> bool | None:
+        """The same for methods that were compared seed by seed: a seed that only one of both has does not count."""
+        return self.verdict(holds, *(both for one, other in pairs for both in zip(one, other, strict=False)))
+
 
 @dataclass
 class Drawn:

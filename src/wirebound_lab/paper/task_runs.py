@@ -188,4 +188,5 @@ SPEECH = LongRuns(
         "dense and pruning": "ℓ2 1e-4, chosen on validation data",
     },
     most_seeds=sys.maxsize, most_scanned=sys.maxsize,
+    more_seeds={("deep-r", 0.1): 5, ("dense", 1.0): 5},
 )  # fmt: skip

@@ -233,6 +233,7 @@ def test_nothing_is_decided_while_runs_that_it_rests_on_are_to_come(tmp_path):
     assert holds(()) == [None, True, None, True, True]
     assert holds(("speech/fixed-0.2-s2",)) == [None, True, None, None, True]
     assert holds(("speech/dense-s1",)) == [None, None, None, True, True]
+    assert holds(("speech/deep-r-0.1-s4",)) == [None, None, None, True, True]  # with which fixed connectivity has no pair
     one_diverged = {folder: summary for folder, summary in summaries.items() if folder != "speech/fixed-0.2-s2"}
     done = Outcomes(tmp_path, one_diverged, {"speech/fixed-0.2-s2": "the loss must be a finite number"})
     assert [f["holds"] for f in fig2.read(_reading(fig2.runs, done, 3)).findings] == [None, True, None, True, True]
