@@ -169,7 +169,7 @@ CIFAR = LongRuns(
 SPEECH = LongRuns(
     points={
         "deep-r": (0.02, 0.05, 0.1, 0.2), "fixed": (0.02, 0.05, 0.1, 0.2), "dense": (1.0,),
-        "soft-deep-r": (0.02, 0.05, 0.1, 0.2), "pruning": (0.02, 0.05, 0.1, 0.2), "l1-shrinkage": (0.2, 0.25, 0.3, 0.4),
+        "soft-deep-r": (0.02, 0.05, 0.1, 0.2), "pruning": (0.02, 0.05, 0.1, 0.2), "l1-shrinkage": (0.2, 0.3, 0.4, 0.6),
     },
     quick_points={method: (0.1,) for method in ("deep-r", "fixed", "soft-deep-r", "pruning")} | {"l1-shrinkage": (0.3,)},
     common={
