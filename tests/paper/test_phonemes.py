@@ -14,11 +14,20 @@ import torch.nn.functional as F
 from torch import nn
 
 import wirebound as wb
+from wirebound.checkpoint import CheckpointError
 from wirebound_lab.cli import main
 from wirebound_lab.data import Batch, SequenceDataset
 from wirebound_lab.report.runs import read_run
 from wirebound_lab.run.config import ConfigError, make_config
-from wirebound_lab.tasks.phonemes import TwoWayLSTM, dense_model, frame_errors, frame_loss, reverse, sparse_model
+from wirebound_lab.tasks.phonemes import (
+    Phonemes,
+    TwoWayLSTM,
+    dense_model,
+    frame_errors,
+    frame_loss,
+    reverse,
+    sparse_model,
+)
 
 TRAIN = ["train", "--task", "phonemes", "--quiet"]
 SMALL = ["--hidden", "8", "--batch-size", "8", "--validation", "0.1", "--threads", "1"]
@@ -148,6 +157,17 @@ def test_epochs_with_more_connections_than_at_the_end_do_not_count(
     assert best in counting
     assert (summary["best_epoch"], summary["best_validation_error"]) == (best + 1, epochs[best]["validation_error"])
     assert epochs[best]["test_error"] == summary["test_error_at_best_validation"]
+
+
+def test_a_checkpoint_without_the_tested_epochs_is_refused(loaded: SequenceDataset) -> None:
+    settings = {"task": "phonemes", "method": "dense", "hidden": [8], "batch_size": 8, "validation": 0.1}
+    task = Phonemes(make_config(settings))
+    with pytest.raises(CheckpointError, match="names no tested epochs"):
+        task.measure(2, {}, lambda *_, **__: None)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        task.load_state({})
+    task.load_state({"tested": [[0.5, 10, 1, 0.6]]})
+    assert task.state() == {"tested": [[0.5, 10, 1, 0.6]]}
 
 
 @pytest.mark.parametrize("arguments", METHODS[:2])
