@@ -17,6 +17,7 @@ import torch
 
 from wirebound.engine.modules import DivergedError
 from wirebound_lab.run import RunConfig, train
+from wirebound_lab.run.branch import Trunk, branch_off
 from wirebound_lab.run.config import ConfigError, tasks
 from wirebound_lab.run.processes import Child, Interrupted, in_words, keep_freed_memory, run_pool
 from wirebound_lab.run.record import SUMMARY, RunFolderError
@@ -47,10 +48,13 @@ class TrainJob(Job):
 
     folder: str
     config: RunConfig
+    trunk: Trunk | None = None  # epochs that it shares with others
 
     def run(self, path: Path) -> Summary:
         if tasks()[self.config.task].large_batches:
             keep_freed_memory()
+        if self.trunk is not None:
+            branch_off(self.trunk, self.config, path)
         return train(self.config, path, resume=True).summary
 
     def finished(self, path: Path) -> Summary | None:

@@ -14,7 +14,8 @@ from typing import Any
 from wirebound.methods.soft_rules import temperature_from_l1, theta_min_for
 from wirebound_lab.paper.figure import Runs, Scale
 from wirebound_lab.paper.job import TrainJob
-from wirebound_lab.run.config import PRESETS, ConfigError, make_config
+from wirebound_lab.run.branch import Trunk
+from wirebound_lab.run.config import PRESETS, ConfigError, RunConfig, make_config
 from wirebound_lab.tasks.phonemes import DATA
 
 EPOCHS = 10  # on MNIST
@@ -132,7 +133,14 @@ class LongRuns(TaskRuns):
             settings["l1" if method == "l1-shrinkage" else "connectivity"] = at
         folder += "" if scale is Scale.FITTED else f"-{scale.value}"
         words = [method, *([] if method == "dense" else [f"{at:g}"]), *(f"{key}-{value}" for key, value in more.items())]
-        return TrainJob(f"{folder}/{'-'.join(words)}-s{seed}", make_config(settings, more, {"method": method, "seed": seed}))
+        config = make_config(settings, more, {"method": method, "seed": seed})
+        return TrainJob(f"{folder}/{'-'.join(words)}-s{seed}", config, self._trunk(config) if method == "pruning" else None)
+
+    def _trunk(self, config: RunConfig) -> Trunk | None:
+        """What runs of pruning of one seed share: the whole epochs before the first cut, after a third of the steps."""
+        epochs = (config.epochs - 1) // 3
+        first = config.replace(connectivity=self.points["pruning"][0])
+        return Trunk(f"pruning-before-cuts-s{config.seed}", first, epochs) if epochs else None
 
 
 def speech_data() -> str:
@@ -188,5 +196,5 @@ SPEECH = LongRuns(
         "dense and pruning": "ℓ2 1e-4, chosen on validation data",
     },
     most_seeds=sys.maxsize, most_scanned=sys.maxsize,
-    more_seeds={("deep-r", 0.1): 5, ("dense", 1.0): 5},
+    more_seeds={("dense", 1.0): 5, ("deep-r", 0.1): 5, ("deep-r", 0.2): 5, ("pruning", 0.1): 5, ("pruning", 0.2): 5},
 )  # fmt: skip

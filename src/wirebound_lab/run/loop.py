@@ -40,12 +40,13 @@ class RunResult:
 
 def train(
     config: RunConfig, out: Path | None = None, *, overwrite: bool = False, resume: bool = False,
-    listener: Listener | None = None, recorder: Recorder | None = None,
+    listener: Listener | None = None, recorder: Recorder | None = None, until: int | None = None,
 ) -> RunResult:  # fmt: skip
     """Train as the settings say; faults of settings, data and folder are found before the first step.
 
     With ``resume``, from the last checkpoint, bit for bit; a finished run is returned as it is. In a process group all
-    ranks call this, and rank 0 writes and evaluates. ``recorder`` gets every record of ``metrics.jsonl``.
+    ranks call this, and rank 0 writes and evaluates. ``recorder`` gets every record of ``metrics.jsonl``. ``until``: pause
+    after this epoch, with a checkpoint to resume from and without a summary.
     """
     config.check()
     folder = None if out is None or rank() > 0 else RunFolder(out, overwrite=overwrite, resume=resume)
@@ -72,7 +73,10 @@ def train(
             lead(folder)
             run.continue_from(load_checkpoint(folder, config, method, engine.name, task, run.observer))
         folder.write_json("config.json", config.as_dict())
-        run.go(stop)
+        run.go(stop, until)
+        if run.state.epoch <= config.epochs:
+            run.write_checkpoint()
+            return RunResult({}, model, None)
         summary = summarise(run)
         # How it was trained and what came out, kept in the model's own file: files are moved without their folders.
         result = {name: summary[name] for name in _ON_THE_CARD}

@@ -35,6 +35,10 @@ class RunFolderError(ValueError):
     """The folder cannot be used for a run; the message says why and what to do."""
 
 
+class FolderInUse(RunFolderError):
+    """Another process is training there."""
+
+
 class RunFolder:
     """A run folder while it is being written: a context manager, at whose end ``finish`` is called.
 
@@ -101,7 +105,7 @@ class RunFolder:
     def _claim(self) -> None:
         """One process at a time, until it ends; what is only written later must be possible now."""
         if not lock(self._descriptor):
-            raise RunFolderError(f"out (={self.path}): another process is training in {self.partial}; wait for it, or choose another name")
+            raise FolderInUse(f"out (={self.path}): another process is training in {self.partial}; wait for it, or choose another name")
         # It may have been another's until a moment ago, and may have got its final name since.
         if not same_file(self._descriptor, self.partial):
             raise RunFolderError(f"out (={self.path}) was finished by another process just now")

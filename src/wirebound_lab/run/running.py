@@ -63,14 +63,14 @@ class TrainingRun:
             self.state, self.engine.skips, self._kept_step = state, state.skips, self.method.steps
             self.cpu_began = None
 
-    def go(self, stop: StopRequest) -> None:
-        """Train to the end. Whatever ends it earlier leaves the last good checkpoint behind."""
-        state = self.state
+    def go(self, stop: StopRequest, until: int | None = None) -> None:
+        """Train to the end, or to that of epoch ``until``. Whatever ends it earlier leaves the last good checkpoint behind."""
+        state, last = self.state, self.config.epochs if until is None else min(until, self.config.epochs)
         if self.method.steps == 0:
             state.active_min = state.active_max = sum(state.initial)
             self._record_wiring(0, 0)
         try:
-            while state.epoch <= self.config.epochs:
+            while state.epoch <= last:
                 self._epoch(stop)
         except (DivergedError, WiringError) as error:
             raise type(error)(f"{error}{self._last_good()}") from error
