@@ -25,7 +25,9 @@ def test_a_figure_from_the_command_line(tmp_path, capsys):
     assert "2 runs, 2 of them finished before" in capsys.readouterr().out
     results = (tmp_path / "out" / "RESULTS.md").read_text()
     assert "| fig6 | " in results
-    assert results.count("not run") == len(FIGURES) - 1
+    assert "| seeds | test | verdict | command |" in results
+    assert "| below the limit | not decided |" in results
+    assert results.count("| not run |") == len(FIGURES) - 1
 
 
 def test_a_run_of_other_settings_is_refused(tmp_path, capsys):

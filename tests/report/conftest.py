@@ -251,6 +251,7 @@ def write_experiment(folder: Path, **changes: Any) -> Path:
                 "ours": "96.18 ± 0.24 %",
                 "seeds": 10,
                 "holds": True,
+                "test": "paired, 90 % interval above 0",
             },
             {
                 "claim": "ℓ1-shrinkage fails below 1 %",

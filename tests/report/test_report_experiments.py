@@ -38,7 +38,7 @@ def test_everything_of_the_file_is_on_the_page(make_experiment: Make, tmp_path: 
         "DEEP R in the paper", "read off Figure 1A", "Pruning: accuracy over its settings", "96.50\u202f%",
         "Accuracy by method", "94.6 ± 0.3", "Means over 3 seeds", "✓ holds", "✗ does not hold", "? not decided",
         "Higher learning rates and 40 epochs", "wirebound reproduce fig1a", "<dt>lr</dt><dd>0.05</dd>",
-        "2 run folders not kept",
+        "2 run folders not kept", "test: paired, 90\u202f% interval above 0",
     ):  # fmt: skip
         assert text in page, text
     assert "Contents" not in page, "one experiment needs none"

@@ -12,6 +12,8 @@ from wirebound_lab.paper.job import Job, Outcomes
 
 LEVEL = 0.9
 NOT_RUN = "not run yet"
+PAIRED = "paired, 90 % interval above 0"  # what decides most claims, in words
+AT_EACH = "paired, 90 % interval above 0 at each level"
 # 95 % quantiles of Student's t for 1, 2, … degrees of freedom.
 _QUANTILES = (
     6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812,

@@ -1,6 +1,6 @@
 """Figure 1B: CIFAR-10 with the tutorial's convolutional network."""
 
-from wirebound_lab.paper.evidence import NOT_RUN, difference
+from wirebound_lab.paper.evidence import NOT_RUN, PAIRED, difference
 from wirebound_lab.paper.figure import Drawn, Figure, Panel, Reading, Runs, Scale
 from wirebound_lab.paper.measure import ACCURACY, METHOD_NAMES, Measure, reaches, rule
 from wirebound_lab.paper.task_runs import CIFAR, TaskRuns
@@ -24,23 +24,25 @@ def read(r: Reading) -> Drawn:
     longest = r.runs["long" if "long" in r.runs else "deep-r"][_LEVEL]
     reached, epochs = r.mean(longest), longest[0].config.epochs
     claim = f"CIFAR-10: DEEP R reaches 84.1 % at {100 * _LEVEL:g} % connectivity"
+    test = "our figure, rounded to the paper's one decimal, is no less"
     note = f"{epochs:,} epochs; the paper's million steps are 2,558; less than its figure after fewer epochs decides nothing"
     if reached is None:
-        drawn.finding(claim, "84.1 %", NOT_RUN, 0, None, note)
+        drawn.finding(claim, "84.1 %", NOT_RUN, 0, None, test, note)
     else:
         holds = True if reaches(reached, _FIGURE) else False if r.scale is Scale.FULL else None
-        drawn.finding(claim, "84.1 %", reached.percent(), reached.count, holds, note)
+        drawn.finding(claim, "84.1 %", reached.percent(), reached.count, holds, test, note)
     compared = (r.runs["dense"][1.0], r.runs["deep-r"][_LARGE])
     gap = difference(r.done, *compared, ACCURACY.key)
     claim = f"CIFAR-10: DEEP R at {100 * _LARGE:g} % is close to the fully connected network"
-    note = f"read as: less than {100 * _CLOSE:g} points below"
+    test, note = f"paired, 90 % interval below {100 * _CLOSE:g} points", f"read as: less than {100 * _CLOSE:g} points below"
     above = r.paired_verdict(gap.above(_CLOSE), [compared])
-    drawn.finding(claim, "close", gap.words("below", "above"), gap.count, None if above is None else not above, note)
+    drawn.finding(claim, "close", gap.words("below", "above"), gap.count, None if above is None else not above, test, note)
     for level in r.runs["fixed"]:
         compared = (r.runs["deep-r"][level], r.runs["fixed"][level])
         gain = difference(r.done, *compared, ACCURACY.key)
         claim = f"CIFAR-10: DEEP R at {100 * level:g} % is better than fixed connectivity"
-        drawn.finding(claim, "better", gain.words("better", "worse"), gain.count, r.paired_verdict(gain.above(), [compared]))
+        holds = r.paired_verdict(gain.above(), [compared])
+        drawn.finding(claim, "better", gain.words("better", "worse"), gain.count, holds, PAIRED)
     return drawn
 
 

@@ -40,12 +40,12 @@ def read(r: Reading) -> Drawn:
     rising = [all(a >= b for a, b in itertools.pairwise(row)) for row in rows]
     ours = f"{sum(rising)} of {len(decays)} weight decays"
     claim = "a higher quality factor gives a sparser network"
-    drawn.finding(claim, "grid", ours, r.seeds, all(rising), "at every weight decay")
+    drawn.finding(claim, "grid", ours, r.seeds, all(rising), "connectivity falls at every weight decay")
     sparse = min(accuracy, key=lambda at: connectivity[at].value)
     best = max(accuracy, key=lambda at: accuracy[at].value)
     claim = "pruning trades accuracy for connectivity: the sparsest point of the grid is far below its best one"
     holds = accuracy[best].value - accuracy[sparse].value > 0.1
-    drawn.finding(claim, "grid", f"{words(best)}; {words(sparse)}", r.seeds, holds, "read as: more than 10 % below")
+    drawn.finding(claim, "grid", f"{words(best)}; {words(sparse)}", r.seeds, holds, "more than 10 points below")
     return drawn
 
 

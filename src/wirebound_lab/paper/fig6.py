@@ -118,20 +118,20 @@ def _findings(drawn: Drawn, births: dict[str, list[Births]]) -> None:
         starts += [(f"{scope}, layer {n + 1}: ", *pair) for n, pair in enumerate(zip(early, late, strict=True))]
         changes += [abs(b / a - 1) if a > 0 else math.inf for a, b in zip(third, late, strict=True)]
     claim = "few connections are born at first, in every layer, until weights have been driven to 0"
-    note = "newborns per iteration in the first hundredth of the training and in its last quarter; read as: less than half"
+    test, note = "less than half", "newborns per iteration in the first hundredth of the training and in its last quarter"
     ours = "; ".join(f"{where}{a:.2f} → {b:.2f}" for where, a, b in starts)
-    drawn.finding(claim, "small at first", ours, seeds, all(a < b / 2 for _, a, b in starts), note)
+    drawn.finding(claim, "small at first", ours, seeds, all(a < b / 2 for _, a, b in starts), test, note)
     claim = "the number of newborns settles at a stable value and stays there after the accuracy has converged"
-    note = "read as: less than 25 % change from the third to the last quarter, in every layer and reading"
+    test = "less than 25 % change from the third to the last quarter, in every layer and reading"
     ours = f"changes by at most {100 * max(changes):.0f} %"
-    drawn.finding(claim, "stable", ours, seeds, max(changes) < 0.25, note)
+    drawn.finding(claim, "stable", ours, seeds, max(changes) < 0.25, test)
     for scope in [scope for scope in ("uniform", "share") if scope in births]:
         found = births[scope]
         relative = found[0].relative(_rates(found))
         ratio = max(relative) / min(relative) if min(relative) > 0 else math.inf
         claim = f"the stable number is proportional to the potential connections of the layer (newborns {SCOPES[scope]})"
-        note = "read as: newborns per potential connection differ by less than a factor 1.5 between layers"
-        drawn.finding(claim, "proportional", f"differ by a factor {ratio:.2f}", len(found), ratio < 1.5, note, _PAGE)
+        test = "newborns per potential connection differ by less than a factor 1.5 between layers"
+        drawn.finding(claim, "proportional", f"differ by a factor {ratio:.2f}", len(found), ratio < 1.5, test, see=_PAGE)
 
 
 FIG6 = Figure(

@@ -60,12 +60,14 @@ class Drawn:
     runs: list[Job] = field(default_factory=list)  # worth a look
 
     def finding(
-        self, claim: str, paper: str, ours: str, seeds: int, holds: bool | None, note: str | None = None, see: str | None = None
-    ) -> None:
-        """A claim beside what was found. A quick look decides nothing. ``see``: the page that explains a contradiction."""
+        self, claim: str, paper: str, ours: str, seeds: int, holds: bool | None, test: str, note: str | None = None,
+        see: str | None = None,
+    ) -> None:  # fmt: skip
+        """A claim beside what was found. A quick look decides nothing. ``test``: what decides. ``see``: the page that explains
+        a contradiction."""
         if self.scale is Scale.QUICK:
             holds, note = None, "a quick look on small data decides nothing"
-        found: Piece = {"claim": claim, "paper": paper, "ours": ours, "seeds": seeds, "holds": holds}
+        found: Piece = {"claim": claim, "paper": paper, "ours": ours, "seeds": seeds, "holds": holds, "test": test}
         found |= {key: words for key, words in (("note", note), ("see", see)) if words is not None}
         self.findings.append(found)
 

@@ -13,9 +13,7 @@ from wirebound_lab.paper.reproduce import FORMAT, NAME, write_text
 from wirebound_lab.tables import markdown_table
 
 _VERDICTS = {True: "holds", False: "**does not hold**", None: "not decided"}
-_READ_ANEW = ("fig1a", "fig1b", "fig2", "fig3")  # figures whose claims the protocol reads otherwise than before
-_BEFORE = "not decided: run before the protocol"
-_COLUMNS = ("figure", "the paper's claim", "paper", "ours", "seeds", "verdict", "command")
+_COLUMNS = ("figure", "the paper's claim", "paper", "ours", "seeds", "test", "verdict", "command")
 _WORDS = Path(__file__).with_name("replication.md")
 
 
@@ -36,7 +34,7 @@ def read_experiments(out: Path) -> list[dict[str, Any]]:
 def write_results(out: Path, figures: Mapping[str, Figure]) -> Path:
     """RESULTS.md over all experiments in ``out``, whenever they were run; figures that were not run are in it as such."""
     experiments = read_experiments(out)
-    found = [f.get("holds") if counts(experiment) else None for experiment in experiments for f in experiment["findings"]]
+    found = [finding.get("holds") for experiment in experiments for finding in experiment["findings"]]
     held, failed, undecided = (sum(holds is verdict for holds in found) for verdict in (True, False, None))
     scope, after = _WORDS.read_text(encoding="utf-8").split("<!-- table -->\n")
     head = (
@@ -53,7 +51,7 @@ def write_results(out: Path, figures: Mapping[str, Figure]) -> Path:
 def _compute(experiments: Sequence[Mapping[str, Any]]) -> str:
     known = [e for e in experiments if e.get("hours")]
     rows = [[e["name"], e["counted"], f"{e['hours']:.1f}", e["scale"]] for e in known]
-    words = "Figures share runs, so hours of one core are counted once for each figure that reads them.\n\n"
+    words = "Figures share runs, and runs of pruning share their first epochs: their hours are counted for each that has them.\n\n"
     return words + markdown_table(("figure", "runs", "hours of one core", "scale"), rows, (1, 2)) if rows else ""
 
 
@@ -62,20 +60,14 @@ def _table(experiments: Sequence[Mapping[str, Any]], figures: Mapping[str, Figur
     rows: list[tuple[str, ...]] = []
     for name in dict.fromkeys([*figures, *by_name]):
         if name not in by_name:
-            rows.append((name, figures[name].claim, "", "not run", "", "", f"`wirebound reproduce {name}`"))
+            rows.append((name, figures[name].claim, "", "not run", "", "", "", f"`wirebound reproduce {name}`"))
             continue
         experiment, how = by_name[name], f"`{by_name[name]['command']}`"
         for f in experiment["findings"]:
-            said = verdict(f) if counts(experiment) else _BEFORE
-            rows.append((name, f["claim"], f["paper"], f["ours"], str(f["seeds"]), said, how))
+            rows.append((name, f["claim"], f["paper"], f["ours"], str(f["seeds"]), f.get("test", ""), verdict(f), how))
         if not experiment["findings"]:
-            rows.append((name, experiment["claim"], "", "run, without a finding", "", _VERDICTS[None], how))
+            rows.append((name, experiment["claim"], "", "run, without a finding", "", "", _VERDICTS[None], how))
     return markdown_table(_COLUMNS, rows)
-
-
-def counts(experiment: Mapping[str, Any]) -> bool:
-    """Whether its verdicts stand: drawn before the protocol, it did not say how many runs it has."""
-    return "counted" in experiment or experiment["name"] not in _READ_ANEW
 
 
 def verdict(finding: Mapping[str, Any]) -> str:

@@ -79,7 +79,8 @@ def _findings(findings: Sequence[Finding]) -> Html | None:
     for finding in findings:
         sign, word, _, class_ = VERDICTS[finding.holds]
         why = f"the paper's statement does not hold: {finding.see} says why" if finding.see and finding.holds is False else None
-        remark = tag_if("span", joined(finding.note and unbroken(finding.note), why), class_="remark")
+        test = finding.test and f"test: {unbroken(finding.test)}"
+        remark = tag_if("span", joined(test, finding.note and unbroken(finding.note), why), class_="remark")
         claim = tag("th", fragment(unbroken(finding.claim), remark), scope="row", role="rowheader")
         paper, ours = (unbroken(text or MISSING) for text in (finding.paper, finding.ours))
         seeds = MISSING if finding.seeds is None else finding.seeds

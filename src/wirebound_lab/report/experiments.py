@@ -84,6 +84,7 @@ class Finding(NamedTuple):
     ours: str | None
     seeds: int | None
     holds: bool | None
+    test: str | None  # what decides
     note: str | None
     see: str | None  # the page that explains a contradiction
 
@@ -261,8 +262,8 @@ def _cell(item: object) -> str:
 def _finding(finding: _Object) -> Finding:
     claim = finding.needed_text("claim")
     holds = finding.value("holds", "true, false or null", lambda value: value is None or isinstance(value, bool))
-    paper, ours, note, see = map(finding.text, ("paper", "ours", "note", "see"))
-    return Finding(claim, paper, ours, finding.count("seeds"), holds, note, see)
+    paper, ours, test, note, see = map(finding.text, ("paper", "ours", "test", "note", "see"))
+    return Finding(claim, paper, ours, finding.count("seeds"), holds, test, note, see)
 
 
 def _run(root: _Object, index: int, run: object) -> str:

@@ -55,7 +55,7 @@ def mark_panel(marks, value=0.9, diverges=True):
         mean = r.mean(r.runs["good"][0])
         value = mean.value if mean else 0.0
         drawn = Drawn(r.scale, runs=[*r.runs["good"][0], *r.runs["bad"][0]])
-        drawn.finding("it is above 80 %", "80 %", f"{value:.2f}", r.seeds, value > 0.8)
+        drawn.finding("it is above 80 %", "80 %", f"{value:.2f}", r.seeds, value > 0.8, "the mean is above 80 %")
         return drawn
 
     return Panel(runs, read, later)

@@ -169,6 +169,7 @@ def test_every_figure_runs(name, shared, monkeypatch, loaded, stripes):
     assert experiment == json.loads((shared / name / "experiment.json").read_text())
     assert experiment["findings"]
     assert all(found["holds"] is None for found in experiment["findings"])
+    assert all(found["test"] for found in experiment["findings"])
     assert experiment["charts"]
     for chart in experiment["charts"]:
         assert chart["cells"] if chart["kind"] == "grid" else all(s["points"] for s in chart["series"])
@@ -247,3 +248,39 @@ def test_seeds_are_added_where_three_decided_nothing():
     assert len(task.runs(Scale.FITTED, 2, ("dense",))["dense"][1.0]) == 2
     assert len(task.runs(Scale.QUICK, 1, ("dense",))["dense"][1.0]) == 1
     assert len(task.runs(Scale.FULL, 4, ("dense",))["dense"][1.0]) == 4
+
+
+def test_claims_of_fig3_on_speech_rest_on_the_runs_that_they_read(tmp_path):
+    groups = fig3.speech_runs(Scale.FITTED, 3)
+    error = {"deep-r": 0.44, "soft-deep-r": 0.46, "pruning": 0.45, "l1-shrinkage": 0.5}
+    ends = {0.2: 0.15, 0.3: 0.08, 0.4: 0.03, 0.6: 0.001}  # of ℓ1-shrinkage, by α
+    made = {}
+    for method, levels in groups.items():
+        for at, jobs in levels.items():
+            for job in jobs:
+                rises = [0.5, 0.9 if (method, at) in (("l1-shrinkage", 0.6), ("pruning", 0.02)) else 0.51]
+                made[job.folder] = (method, ends.get(at, at) if method == "l1-shrinkage" else at, rises)
+    done = made_outcomes(tmp_path, {folder: (0.5, level, [30, 30, 30]) for folder, (_, level, _) in made.items()})
+    for folder, (method, _, rises) in made.items():
+        done.summaries[folder]["test_error_at_best_validation"] = error[method]
+        with (tmp_path / folder / "metrics.jsonl").open("a") as stream:
+            epochs = [{"kind": "epoch", "epoch": n, "step": n, "validation_error": e} for n, e in enumerate(rises, 2)]
+            stream.write("".join(json.dumps(line) + "\n" for line in epochs))
+        text = (tmp_path / folder / "metrics.jsonl").read_text().splitlines()[1:]  # without the epoch that has no such error
+        (tmp_path / folder / "metrics.jsonl").write_text("\n".join(text) + "\n")
+
+    def holds(missing=(), **changed):
+        summaries = {folder: s for folder, s in done.summaries.items() if folder not in missing}
+        summaries |= {folder: {**summaries[folder], "connectivity": at} for folder, at in changed.items()}
+        reading = _reading(fig3.speech_runs, Outcomes(tmp_path, summaries, {}, tuple(missing)), 3)
+        return [found["holds"] for found in fig3.read_speech(reading).findings]
+
+    better, soft_worse, nobody_fails, jumps = True, False, False, True
+    assert holds() == [better, soft_worse, nobody_fails, jumps]
+    # soft-DEEP R has no fourth seed, and what fails or not is read off the sparsest networks.
+    assert holds(["speech/pruning-0.1-s4"]) == [None, soft_worse, nobody_fails, jumps]
+    assert holds(["speech/pruning-0.1-s1"]) == [None, None, nobody_fails, jumps]
+    assert holds(["speech/pruning-0.02-s1"]) == [None, None, None, None]
+    assert holds(["speech/l1-shrinkage-0.2-s1"]) == [None, None, None, jumps]
+    # One network of α 0.6 within the range has no interval.
+    assert holds((), **{"speech/l1-shrinkage-0.6-s1": 0.03})[0] is better
