@@ -1,24 +1,21 @@
 """How a claim about a difference is decided: run against run of the same seed, an interval, three verdicts.
 
-The interval is Student's over the seeds, at a level of 90 %, so that each of its ends is a one-sided test at 5 %. What
-counts as "better" or "close" for each claim was written down before the runs, in ``docs/protocol.md``.
+The interval is Student's over the seeds, at a level of 90 %, so that each of its ends is a one-sided test at 5 %; of 95 %
+where seeds were added a second time, since that is a third look. What counts as "better" or "close" for each claim was
+written down before the runs, in ``docs/protocol.md``.
 """
 
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from scipy.special import stdtrit  # quantiles of Student's t
+
 from wirebound_lab.paper.job import Job, Outcomes
 
-LEVEL = 0.9
 NOT_RUN = "not run yet"
-PAIRED = "paired, 90 % interval above 0"  # what decides most claims, in words
-AT_EACH = "paired, 90 % interval above 0 at each level"
-# 95 % quantiles of Student's t for 1, 2, … degrees of freedom.
-_QUANTILES = (
-    6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812,
-    1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725,
-)  # fmt: skip
+_LEVEL, _LATE_LEVEL = 0.9, 0.95
+_TWO_LOOKS = 5  # seeds that a claim has after seeds were added once
 
 
 @dataclass(frozen=True)
@@ -36,12 +33,16 @@ class Difference:
         return len(self.values)
 
     @property
+    def level(self) -> float:
+        return _LEVEL if self.count <= _TWO_LOOKS else _LATE_LEVEL
+
+    @property
     def half(self) -> float | None:
         """Half the width of the interval; None with one seed, which says nothing about the next one."""
         if self.count < 2:
             return None
-        freedom = min(self.count - 1, len(_QUANTILES))  # beyond the table: a little too wide, never too narrow
-        return _QUANTILES[freedom - 1] * statistics.stdev(self.values) / self.count**0.5
+        quantile = float(stdtrit(self.count - 1, (1 + self.level) / 2))
+        return quantile * statistics.stdev(self.values) / self.count**0.5
 
     def above(self, bound: float = 0.0) -> bool | None:
         """Whether the difference is above ``bound``: None where the interval holds both answers."""
@@ -57,6 +58,14 @@ class Difference:
             return NOT_RUN
         spread = "" if self.half is None else f" ± {100 * self.half:.2f}"
         return f"{100 * abs(self.mean):.2f}{spread} points {above if self.mean >= 0 else below}"
+
+
+def paired_test(gains: Sequence[Difference], wanted: str = "above 0") -> str:
+    """What decides a claim about these differences, in words."""
+    late = [gain.count for gain in gains if gain.level == _LATE_LEVEL]
+    level = _LATE_LEVEL if gains and len(late) == len(gains) else _LEVEL
+    other = f" ({100 * _LATE_LEVEL:g} % with {max(late)} seeds)" if late and level == _LEVEL else ""
+    return f"paired, {100 * level:g} % interval{other} {wanted}"
 
 
 def difference(done: Outcomes, more: Sequence[Job], less: Sequence[Job], key: str) -> Difference:

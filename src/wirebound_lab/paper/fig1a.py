@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from wirebound_lab.paper.evidence import AT_EACH, all_of, difference
+from wirebound_lab.paper.evidence import all_of, difference, paired_test
 from wirebound_lab.paper.figure import Drawn, Figure, Panel, Reading, Runs, Scale
 from wirebound_lab.paper.measure import ACCURACY, reaches, rule, series
 from wirebound_lab.paper.task_runs import MNIST, mnist_job, soft_words
@@ -79,7 +79,7 @@ def read(r: Reading) -> Drawn:
     if gap.count and (fixed := r.mean(r.runs["fixed"][0.1])):
         claim = "training on fixed random connectivity performs surprisingly well around 10 %"
         ours = f"{fixed.percent()} at 10 %, {gap.words('above', 'below')} DEEP R"
-        test = "paired, 90 % interval above −1 point"
+        test = paired_test([gap], "above −1 point")
         note = "read as: at most 1 point below DEEP R with the α chosen for 10 %"
         drawn.finding(claim, "no number", ours, gap.count, gap.above(-0.01), test, note)
     return drawn
@@ -97,8 +97,8 @@ def _against_soft(drawn: Drawn, r: Reading, as_soft: Runs) -> None:
     ours = "; ".join(f"{gain.words('worse', 'better')} at {100 * x:.2g} %" for x, gain in sorted(found.items()))
     note = f"at each θ_min with which it stayed below {100 * _LOW:g} %, DEEP R with just as many connections"
     seeds = min((gain.count for gain in found.values()), default=0)
-    verdict = all_of(gain.above() for gain in found.values())
-    drawn.finding(claim, "consistently worse", ours or "none was that low", seeds, verdict, AT_EACH, note)
+    verdict, test = all_of(gain.above() for gain in found.values()), paired_test(list(found.values()), "above 0 at each level")
+    drawn.finding(claim, "consistently worse", ours or "none was that low", seeds, verdict, test, note)
 
 
 FIG1A = Figure(

@@ -1,6 +1,6 @@
 """Figure 1B: CIFAR-10 with the tutorial's convolutional network."""
 
-from wirebound_lab.paper.evidence import NOT_RUN, PAIRED, difference
+from wirebound_lab.paper.evidence import NOT_RUN, difference, paired_test
 from wirebound_lab.paper.figure import Drawn, Figure, Panel, Reading, Runs, Scale
 from wirebound_lab.paper.measure import ACCURACY, METHOD_NAMES, Measure, reaches, rule
 from wirebound_lab.paper.task_runs import CIFAR, TaskRuns
@@ -34,7 +34,7 @@ def read(r: Reading) -> Drawn:
     compared = (r.runs["dense"][1.0], r.runs["deep-r"][_LARGE])
     gap = difference(r.done, *compared, ACCURACY.key)
     claim = f"CIFAR-10: DEEP R at {100 * _LARGE:g} % is close to the fully connected network"
-    test, note = f"paired, 90 % interval below {100 * _CLOSE:g} points", f"read as: less than {100 * _CLOSE:g} points below"
+    test, note = paired_test([gap], f"below {100 * _CLOSE:g} points"), f"read as: less than {100 * _CLOSE:g} points below"
     above = r.paired_verdict(gap.above(_CLOSE), [compared])
     drawn.finding(claim, "close", gap.words("below", "above"), gap.count, None if above is None else not above, test, note)
     for level in r.runs["fixed"]:
@@ -42,7 +42,7 @@ def read(r: Reading) -> Drawn:
         gain = difference(r.done, *compared, ACCURACY.key)
         claim = f"CIFAR-10: DEEP R at {100 * level:g} % is better than fixed connectivity"
         holds = r.paired_verdict(gain.above(), [compared])
-        drawn.finding(claim, "better", gain.words("better", "worse"), gain.count, holds, PAIRED)
+        drawn.finding(claim, "better", gain.words("better", "worse"), gain.count, holds, paired_test([gain]))
     return drawn
 
 

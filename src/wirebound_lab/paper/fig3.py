@@ -9,7 +9,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from wirebound_lab.paper.evidence import AT_EACH, NOT_RUN, PAIRED, Difference, all_of
+from wirebound_lab.paper.evidence import NOT_RUN, Difference, all_of, paired_test
 from wirebound_lab.paper.figure import Drawn, Figure, Panel, Reading, Scale
 from wirebound_lab.paper.job import Job, Outcomes
 from wirebound_lab.paper.measure import ACCURACY, CONNECTIVITY, ERROR, METHOD_NAMES, Measure, Piece, axis, lines, series
@@ -59,7 +59,7 @@ def read_mnist(r: Reading) -> Drawn:
         note = f"the connectivity above {100 * _LARGER:g} % where pruning leads most, DEEP R on the line between its two nearest networks"
         ours = f"pruning {lead.words('better', 'worse')} at {100 * level:.2g} %"
         holds = r.verdict(lead.above(), r.jobs("deep-r", "pruning"))
-        drawn.finding(claim, "slightly better", ours, lead.count, holds, PAIRED, note)
+        drawn.finding(claim, "slightly better", ours, lead.count, holds, paired_test([lead]), note)
     return drawn
 
 
@@ -135,7 +135,7 @@ def _against_rivals(drawn: Drawn, r: Reading, task: str, method: str, measure: M
     count = max(map(len, r.runs[method].values()))  # a rival's seeds beyond these have nothing to be compared with
     compared = [jobs[:count] for rival in _RIVALS for jobs in r.runs[rival].values()]
     holds = r.verdict(all_of(gain.above() for gain in several), r.jobs(method), *compared)
-    drawn.finding(claim, "slightly better", ours, seeds, holds, AT_EACH, note)
+    drawn.finding(claim, "slightly better", ours, seeds, holds, paired_test(several, "above 0 at each level"), note)
 
 
 def _gain(r: Reading, method: str, jobs: Sequence[Job], measure: Measure, better: int) -> tuple[Difference, float] | None:

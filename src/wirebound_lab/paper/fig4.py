@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from wirebound_lab.paper.evidence import PAIRED, Difference
+from wirebound_lab.paper.evidence import Difference, paired_test
 from wirebound_lab.paper.figure import Drawn, Figure, Panel, Reading, Runs, Scale
 from wirebound_lab.paper.job import TrainJob
 from wirebound_lab.paper.measure import axis, curve_over_seeds, lines, mean_over, series
@@ -117,7 +117,8 @@ def _accuracy_findings(drawn: Drawn, recovery: list[Records]) -> None:
     early, late = ([_part(values, part) for values in ends] for part in (False, True))
     ours = f"{mean_over(early).percent()} in the first third of the epochs, {mean_over(late).percent()} in the last"
     claim = "the accuracy at the end of an epoch rises across shuffles"
-    drawn.finding(claim, "clear trend", ours, len(recovery), _rise(early, late).above(), PAIRED)
+    rise = _rise(early, late)
+    drawn.finding(claim, "clear trend", ours, len(recovery), rise.above(), paired_test([rise]))
 
 
 def _correlation_findings(drawn: Drawn, transfer: list[Records]) -> None:
@@ -132,7 +133,8 @@ def _correlation_findings(drawn: Drawn, transfer: list[Records]) -> None:
         early, late = (_third(transfer, key, 0, part) for part in (False, True))
         claim = f"the correlation of {key} increases across epochs (first layer)"
         ours = f"{mean_over(early).text()} in the first third of the epochs, {mean_over(late).text()} in the last"
-        drawn.finding(claim, "increases", ours, len(transfer), _rise(early, late).above(), PAIRED)
+        rise = _rise(early, late)
+        drawn.finding(claim, "increases", ours, len(transfer), rise.above(), paired_test([rise]))
 
 
 FIG4 = Figure(

@@ -3,7 +3,7 @@
 import pytest
 from figure_helpers import made_outcomes
 
-from wirebound_lab.paper.evidence import Difference, all_of, difference
+from wirebound_lab.paper.evidence import Difference, all_of, difference, paired_test
 from wirebound_lab.paper.fig3 import _between
 from wirebound_lab.paper.task_runs import MNIST, Scale
 
@@ -11,10 +11,18 @@ from wirebound_lab.paper.task_runs import MNIST, Scale
 def test_the_interval_is_students():
     found = Difference((0.01, 0.02, 0.03))
     assert found.mean == pytest.approx(0.02)
-    assert found.half == pytest.approx(2.920 * 0.01 / 3**0.5)
+    assert found.half == pytest.approx(2.920 * 0.01 / 3**0.5, rel=1e-4)
     assert Difference((0.01,)).half is None
-    many = Difference(tuple(0.01 * (i % 2) for i in range(40)))
-    assert many.half == pytest.approx(1.725 * 0.0050637 / 40**0.5, rel=1e-3)
+
+
+def test_seeds_that_were_added_twice_have_a_wider_interval():
+    five, ten = Difference((0.0, 0.01, 0.0, 0.01, 0.0)), Difference((0.0, 0.01) * 5)
+    assert five.half == pytest.approx(2.132 * 0.0054772 / 5**0.5, rel=1e-3)
+    assert ten.half == pytest.approx(2.262 * 0.0052705 / 10**0.5, rel=1e-3)
+    assert paired_test([five]) == "paired, 90 % interval above 0"
+    assert paired_test([ten], "below 2 points") == "paired, 95 % interval below 2 points"
+    assert paired_test([five, ten], "above 0 at each level") == "paired, 90 % interval (95 % with 10 seeds) above 0 at each level"
+    assert paired_test([]) == "paired, 90 % interval above 0"
 
 
 def test_an_interval_with_both_answers_decides_nothing():
