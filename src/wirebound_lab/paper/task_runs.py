@@ -173,6 +173,7 @@ CIFAR = LongRuns(
         "DEEP R": "one α for the three matrices, chosen on held-out images (the paper's 1e-7, 1e-6, 1e-9 are for a million steps)",
     },
     most_seeds=sys.maxsize, most_scanned=2,
+    more_seeds={("deep-r", 0.2): 5, ("dense", 1.0): 5},
 )  # fmt: skip
 SPEECH = LongRuns(
     points={
