@@ -10,7 +10,7 @@ from wirebound_lab.paper.task_runs import SPEECH
 
 _NEAR = 0.1  # the connectivity of the paper's claim
 _TRIED = {
-    "deep-r": "the best of α 0.01, 0.03 and 0.1 on validation data (results/search); seeds were added twice, as three and then five decided nothing",
+    "deep-r": "the best of α 0.01, 0.03 and 0.1 on validation data (results/search); seeds are added where fewer decide nothing",
     "soft-deep-r": "the best of α 0.003, 0.01, 0.03, 0.1 and 0.3 on validation data (results/search)",
 }
 runs = partial(SPEECH.runs, methods=("deep-r", "fixed", "dense", "soft-deep-r"))
@@ -58,5 +58,5 @@ FIG2 = Figure(
         Scale.FITTED: "the paper's 40 epochs, on real speech with forced-alignment labels instead of TIMIT; α and ℓ2 chosen on validation data",
         Scale.FULL: "the paper's 40 epochs; with WIREBOUND_SPEECH=timit on TIMIT itself",
     },
-    costs={Scale.QUICK: "30 s", Scale.FITTED: "5 h", Scale.FULL: "5 h"},
+    costs={Scale.QUICK: "30 s", Scale.FITTED: "7 h", Scale.FULL: "7 h"},
 )  # fmt: skip

@@ -215,5 +215,5 @@ FIG3 = Figure(
         "ℓ1-shrinkage and soft-DEEP R with two seeds",
         Scale.FULL: "MNIST: the paper's own settings, every point with all seeds",
     },
-    costs={Scale.QUICK: "25 s", Scale.FITTED: "17 h, less where fig1a, fig1b, fig2 and fig5 have been run", Scale.FULL: "weeks"},
+    costs={Scale.QUICK: "25 s", Scale.FITTED: "18 h, less where fig1a, fig1b, fig2 and fig5 have been run", Scale.FULL: "weeks"},
 )  # fmt: skip
