@@ -42,6 +42,8 @@ class PlainLSTM(nn.LSTM):
 class PlainConv(nn.Conv2d):
     def reset_parameters(self) -> None:
         nn.init.ones_(self.weight)
+        assert self.bias is not None
+        nn.init.zeros_(self.bias)  # nn.Conv2d leaves it as it found the memory
 
 
 @pytest.mark.parametrize(
