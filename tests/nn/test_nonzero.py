@@ -9,12 +9,12 @@ from torch import nn
 from wirebound import ops
 from wirebound.methods import METHODS
 from wirebound.nn import nonzero
-from wirebound.nn.nonzero import MOST, FastConv2d, NonzeroConv2d, NonzeroLinear, are_few
+from wirebound.nn.nonzero import FEWEST_EXAMPLES, MOST, FastConv2d, NonzeroConv2d, NonzeroLinear, are_few
 from wirebound_lab.tasks.phonemes import dense_model
 
 LAYERS = {
-    "linear": (lambda: NonzeroLinear(30, 20), (7, 30)),
-    "linear of frames": (lambda: NonzeroLinear(30, 20), (3, 7, 30)),
+    "linear": (lambda: NonzeroLinear(30, 20), (FEWEST_EXAMPLES, 30)),
+    "linear of frames": (lambda: NonzeroLinear(30, 20), (3, FEWEST_EXAMPLES, 30)),
     "convolution": (lambda: NonzeroConv2d(6, 8, 3, stride=2, padding=1, groups=2), (4, 6, 9, 9)),
 }
 
@@ -52,12 +52,20 @@ def test_answers_and_gradients_are_torchs(name: str) -> None:
 
 def test_a_full_layer_is_torchs_own() -> None:
     layer = NonzeroLinear(12, 9)
-    x = torch.randn(5, 12)
+    x = torch.randn(FEWEST_EXAMPLES, 12)
     assert not are_few(layer.weight)
     assert torch.equal(layer(x), nn.Linear.forward(layer, x))
     with torch.no_grad():
         layer.weight.view(-1)[: round((1 - MOST) * layer.weight.numel()) + 1] = 0
     assert are_few(layer.weight)
+
+
+def test_few_examples_are_not_worth_the_search() -> None:
+    layer = _thinned(NonzeroLinear(12, 9), 0.1)
+    x = torch.randn(FEWEST_EXAMPLES - 1, 12, dtype=torch.float64)
+    layer(x).sum().backward()
+    assert are_few(layer.weight)
+    assert layer.weight.grad.count_nonzero() == layer.weight.numel()  # torch's own: also of those that are 0
 
 
 @pytest.mark.parametrize("kind", [FastConv2d, NonzeroConv2d])
@@ -82,6 +90,7 @@ def test_other_convolutions_are_torchs_own(how: dict) -> None:
 @pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("zeros_learn", [True, False])
 def test_two_way_lstm_of_different_lengths(zeros_learn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nonzero, "FEWEST_EXAMPLES", 1)
     ours, plain = (_thinned(dense_model(5, 8, 4, 3, learn), 0.2) for learn in (zeros_learn, True))
     x, lengths = torch.randn(4, 6, 5, dtype=torch.float64), torch.tensor([6, 2, 5, 3])
     labelled = torch.arange(6) < lengths[:, None]  # what stands beyond a sequence's end is without meaning

@@ -39,6 +39,7 @@ from wirebound.wiring.budget import read_allocation
 from wirebound.wiring.draw import draw_positions, draw_theta
 
 _EXACT = 1 << 24  # the whole numbers that a float32 can count to
+_PIECE = 1 << 15
 ThetaMin = float | Sequence[float] | Mapping[str, float]
 THETA_MIN = Setting("theta_min", "float | None", None, "where dormant θ stop, < 0 (default: by connectivity)", below=0)
 
@@ -53,6 +54,12 @@ def drift_(
     if nu is not None:
         theta.add_(nu, alpha=push)
     theta.clamp_(min=theta_min)
+
+
+def _pieces(row: Tensor) -> list[slice]:
+    """Parts of a row for which all that is kept fits the second cache; on a device the whole row."""
+    size = row.numel() if ops.whole_wirings(row) else _PIECE
+    return [slice(first, first + size) for first in range(0, row.numel(), max(1, size))]
 
 
 def _count(mask: Tensor) -> Any:
@@ -182,18 +189,26 @@ class SoftDeepR(MatrixMethod):
             normals = ops.backend_on(theta.device).normals
             nu = normals(self.seed, stream, step, theta.numel(), theta.device).to(theta.dtype)
         before, active = self.active[number], self._before[number]
-        drift_(theta, before, sign, weight, pull, push, nu, self.theta_min[number])
-        torch.ge(theta, 0, out=active)
         self.active[number], self._before[number] = active, before
-        torch.clamp(theta, min=0, out=weight).mul_(sign)
-        if carried := self.adapter.carried(number, group):
-            for moved, clean in carried:
-                if ops.whole_wirings(weight):  # which are changed, only the device knows
-                    moved.view(-1).masked_fill_(active != before, clean)
-                else:
-                    moved.view(-1)[torch.nonzero(active != before).view(-1)] = clean
-        self._counts[number] = _count(active)
-        return self._counts[number] - _count(before.mul_(active))
+        remembered = [(moved.view(-1), clean) for moved, clean in self.adapter.carried(number, group)]
+        count = stayed = 0
+        for piece in _pieces(theta):
+            own, was, now = theta[piece], before[piece], active[piece]
+            drift_(own, was, sign[piece], weight[piece], pull, push, None if nu is None else nu[piece], self.theta_min[number])
+            torch.ge(own, 0, out=now)
+            torch.clamp(own, min=0, out=weight[piece]).mul_(sign[piece])
+            if remembered and ops.whole_wirings(own):  # which are changed, only the device knows
+                changed = now != was
+                for moved, clean in remembered:
+                    moved[piece].masked_fill_(changed, clean)
+            elif remembered:
+                changed = torch.nonzero(now - was).view(-1)
+                for moved, clean in remembered:
+                    moved[piece][changed] = clean
+            count += _count(now)
+            stayed += _count(was.mul_(now))
+        self._counts[number] = count
+        return count - stayed
 
     def layer_active(self) -> list[int]:
         return list(self._counts)
