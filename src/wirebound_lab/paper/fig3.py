@@ -132,9 +132,11 @@ def _against_rivals(drawn: Drawn, r: Reading, task: str, method: str, measure: M
     ours = "; ".join(words for words, _ in found) or "no networks to compare"
     several = [gain for _, gain in found if gain.count > 1]  # a single network within the range has no interval: only shown
     seeds = min((gain.count for gain in several), default=0)
-    count = max(map(len, r.runs[method].values()))  # a rival's seeds beyond these have nothing to be compared with
-    compared = [jobs[:count] for rival in _RIVALS for jobs in r.runs[rival].values()]
-    holds = r.verdict(all_of(gain.above() for gain in several), r.jobs(method), *compared)
+    # Seeds that only one side has, for the sake of another claim, have nothing to be compared with.
+    own, others = r.runs[method].values(), [jobs for rival in _RIVALS for jobs in r.runs[rival].values()]
+    both = min(max(map(len, own)), max(map(len, others)))
+    compared = [jobs[:both] for jobs in (*own, *others)]
+    holds = r.verdict(all_of(gain.above() for gain in several), *compared)
     drawn.finding(claim, "slightly better", ours, seeds, holds, paired_test(several, "above 0 at each level"), note)
 
 

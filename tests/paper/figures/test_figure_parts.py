@@ -279,6 +279,7 @@ def test_claims_of_fig3_on_speech_rest_on_the_runs_that_they_read(tmp_path):
     assert holds() == [better, soft_worse, nobody_fails, jumps]
     # soft-DEEP R has no fourth seed, and what fails or not is read off the sparsest networks.
     assert holds(["speech/pruning-0.1-s4"]) == [None, soft_worse, nobody_fails, jumps]
+    assert holds(["speech/deep-r-0.1-s5"]) == [better, soft_worse, nobody_fails, jumps]  # for which no rival has a pair
     assert holds(["speech/pruning-0.1-s1"]) == [None, None, nobody_fails, jumps]
     assert holds(["speech/pruning-0.02-s1"]) == [None, None, None, None]
     assert holds(["speech/l1-shrinkage-0.2-s1"]) == [None, None, None, jumps]
