@@ -156,7 +156,7 @@ _SHORT = {"task": "cifar", "momentum": 0.9, "init": "scaled", "average": 0.999}
 CIFAR = LongRuns(
     points={
         "deep-r": (0.05, 0.2), "fixed": (0.05,), "dense": (1.0,), "soft-deep-r": (0.05, 0.2), "pruning": (0.05, 0.2),
-        "l1-shrinkage": (3e-4, 1e-3),
+        "l1-shrinkage": (1e-3, 3e-3),
     },
     quick_points={"soft-deep-r": (0.05,), "pruning": (0.05,), "l1-shrinkage": (1e-3,)},
     common={
@@ -173,7 +173,7 @@ CIFAR = LongRuns(
         "DEEP R": "one α for the three matrices, chosen on held-out images (the paper's 1e-7, 1e-6, 1e-9 are for a million steps)",
     },
     most_seeds=sys.maxsize, most_scanned=2,
-    more_seeds={("deep-r", 0.2): 5, ("dense", 1.0): 5},
+    more_seeds={("deep-r", 0.2): 10, ("dense", 1.0): 10},
 )  # fmt: skip
 SPEECH = LongRuns(
     points={
