@@ -74,5 +74,5 @@ FIG1B = Figure(
         f"one run of {_LONG_EPOCHS} epochs; soft-DEEP R with two seeds",
         Scale.FULL: "the paper's million steps",
     },
-    costs={Scale.QUICK: "1 min", Scale.FITTED: "11 h", Scale.FULL: "weeks"},
+    costs={Scale.QUICK: "1 min", Scale.FITTED: "15 h", Scale.FULL: "weeks"},
 )  # fmt: skip
