@@ -8,6 +8,7 @@ from torch import nn
 
 import wirebound as wb
 from wirebound import ops
+from wirebound.methods import soft_deep_r
 from wirebound.ops.philox import Stream, stream_of
 
 X = torch.randn(20, 9, generator=torch.Generator().manual_seed(1))
@@ -62,7 +63,9 @@ class Slow:
 @pytest.mark.parametrize(
     ("optimizer", "lr", "l1", "temperature"), [("sgd", 0.2, 0.02, 1e-5), ("adam", 0.01, 0.3, 1e-3)]
 )
-def test_against_numpy(implementation, optimizer, lr, l1, temperature):
+@pytest.mark.parametrize("piece", [soft_deep_r._PIECE, 10])  # the matrices have 63 and 28 numbers
+def test_against_numpy(implementation, optimizer, lr, l1, temperature, piece, monkeypatch):
+    monkeypatch.setattr(soft_deep_r, "_PIECE", piece)
     model = _model()
     kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimizer]
     soft = wb.SoftDeepR(

@@ -39,7 +39,7 @@ from wirebound.wiring.budget import read_allocation
 from wirebound.wiring.draw import draw_positions, draw_theta
 
 _EXACT = 1 << 24  # the whole numbers that a float32 can count to
-_PIECE = 1 << 15
+_PIECE = 1 << 15  # numbers of a row that are moved at a time
 ThetaMin = float | Sequence[float] | Mapping[str, float]
 THETA_MIN = Setting("theta_min", "float | None", None, "where dormant θ stop, < 0 (default: by connectivity)", below=0)
 
