@@ -23,6 +23,7 @@ from wirebound_lab.report.runs import read_run
 from wirebound_lab.run.config import ConfigError, make_config
 from wirebound_lab.tasks.cifar import (
     DEVIATIONS,
+    REWIRED,
     Cifar,
     CifarNet,
     add_decay,
@@ -88,9 +89,21 @@ def test_soft_deep_r_starts_as_strong_as_the_others(stripes: Dataset) -> None:
 
 
 def test_a_budget_is_scaled_as_its_connectivity_is(stripes: Dataset) -> None:
-    assert shares_of(0.05, None) == pytest.approx([0.2, 0.02, 0.2])
-    assert shares_of(None, 53_043) == pytest.approx([0.2, 0.02, 0.2], rel=1e-4)
-    assert shares_of(None, None) == pytest.approx([1.0, 0.4, 1.0])
+    assert shares_of(0.05, None) == pytest.approx([0.2, 0.02, 0.2], rel=0.01)
+    assert shares_of(None, 53_043) == shares_of(0.05, None)
+    assert shares_of(None, None) == [1.0, 1.0, 1.0]
+
+
+def test_the_budget_is_shared_out_as_asked(stripes: Dataset) -> None:
+    counts = (45_000, 4_500, 3_543)
+    task = Cifar(_config(method="deep-r", budget=sum(counts), allocation=",".join(map(str, counts))))
+    (wiring,) = wb.wirings(task.model)
+    assert tuple(wiring.layer_active) == counts
+    soft = Cifar(_config(method="soft-deep-r", connectivity=0.05, allocation="0.45,0.005,0.05", l1=1e-4))
+    wanted = sparse_model(0.05, None, 0, allocation=[0.45, 0.005, 0.05])
+    assert [layer.weight.count_nonzero() for layer in map(soft.model.get_submodule, REWIRED)] == wb.wirings(wanted)[0].layer_active
+    with pytest.raises(ConfigError, match="allocation"):
+        Cifar(_config(method="deep-r", connectivity=0.05, allocation="half"))
 
 
 def test_freed_memory_is_kept_where_the_c_library_can() -> None:

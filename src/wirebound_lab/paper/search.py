@@ -83,6 +83,7 @@ CANDIDATES: Mapping[str, Sequence[Candidate]] = {
         for own in (
             {}, {"weight_decay": 0.0}, {"weight_decay": 0.0, "optimizer": "adam", "lr": 0.001, "l1": "auto"},
             {"lr": 0.1}, {"batch_size": 32, "lr": 0.02}, {"births": "gradient", "rewire_every": 10},
+            {"allocation": "0.33,0.015,0.08"}, {"allocation": "0.45,0.004,0.05"},
         )
     ],
 }

@@ -28,8 +28,9 @@ from wirebound.nn.sparse_layer import sparse_layers
 from wirebound.nn.sparsify import sparsify
 from wirebound.ops import backend_on
 from wirebound.ops.image_shapes import PoolNorm
+from wirebound.wiring.budget import RULES, Allocation, allocate, read_allocation
 from wirebound_lab.data import Dataset, load, split_validation
-from wirebound_lab.run.config import RunConfig
+from wirebound_lab.run.config import RunConfig, as_config_error
 from wirebound_lab.run.models import build_method, build_optimizer
 from wirebound_lab.tasks.task import SEED, Figures, Record, Task, evaluate, paper_rates
 
@@ -40,7 +41,6 @@ _EPOCHS = 1 << 20  # more than any run has
 _EVALUATION_BATCH = 500
 REWIRED = ("conv2", "fc1", "fc2")
 PLAIN = ("conv1.*", "out.*")  # parameters that no method thins out
-MULTIPLIERS = {"conv2": 4.0, "fc1": 0.4, "fc2": 4.0}  # initial connectivity in units of the global one
 _SIZES = {"conv2": (64, 1600), "fc1": (384, 2304), "fc2": (192, 384)}  # outputs, inputs
 _CUT = 0.8796256610342398  # deviation of a unit normal cut off at 2
 DEVIATIONS = {"conv1": 0.05 * _CUT, "conv2": 0.05 * _CUT, "fc1": 0.04 * _CUT, "fc2": 0.04 * _CUT, "out": _CUT / 192}
@@ -78,23 +78,25 @@ def plain_model(seed: int, by_nonzero: bool = False) -> CifarNet:
     return _start(model, seed)
 
 
-def sparse_model(connectivity: float | None, budget: int | None, seed: int, scaled: bool = False) -> CifarNet:
-    """One budget for three matrices, shared out at the start as the paper does; their dense weights never exist.
+def sparse_model(
+    connectivity: float | None, budget: int | None, seed: int, scaled: bool = False, allocation: Allocation = "paper"
+) -> CifarNet:
+    """One budget for three matrices, shared out at the start by ``allocation``; their dense weights never exist.
 
     ``scaled``: weights are stronger by 1/√connectivity of their matrix, so that activities start as in the dense network.
     """
     with torch.device("meta"):
         model = CifarNet()
-    sparsify(model, connectivity, budget, include=REWIRED, allocation="paper", seed=seed, device="cpu")
+    sparsify(model, connectivity, budget, include=REWIRED, allocation=allocation, seed=seed, device="cpu")
     return _start(model, seed, scaled)
 
 
-def shares_of(connectivity: float | None, budget: int | None) -> list[float]:
-    """Connectivity of the three matrices at the start; all of it for methods that are told none."""
-    if connectivity is None:
-        possible = sum(n_out * n_in for n_out, n_in in _SIZES.values())
-        connectivity = 1.0 if budget is None else budget / possible
-    return [min(1.0, MULTIPLIERS[name] * connectivity) for name in REWIRED]
+def shares_of(connectivity: float | None, budget: int | None, allocation: Allocation = "paper") -> list[float]:
+    """Connectivity of the three matrices at the start; 1 for methods that are told none."""
+    if connectivity is None and budget is None:
+        return [1.0] * len(REWIRED)
+    counts = allocate(REWIRED, list(_SIZES.values()), allocation, connectivity, budget)
+    return [count / (n_out * n_in) for count, (n_out, n_in) in zip(counts, _SIZES.values(), strict=True)]
 
 
 def gains(shares: Sequence[float] | None = None) -> list[float]:
@@ -145,6 +147,11 @@ class Cifar(Task):
     settings = (
         SEED,
         Setting("weight_decay", "float", DECAY, "ℓ2 penalty of the two hidden fully connected layers", least=0),
+        Setting(
+            "allocation", "str", "paper",
+            f"how the budget is shared out at the start: {', '.join(RULES)}; or the count (or connectivity) of each matrix "
+            "with commas between them",
+        ),
         Setting("init", "str", "tutorial", "first weights: the tutorial's, or so much stronger as they are fewer", ("tutorial", "scaled")),
         Setting("schedule", "str", "cosine", "how η falls: half a cosine, or ×0.1 after each 350 epochs", ("cosine", "paper")),
         Setting("l1", "float | None", None, "α of all three matrices instead of one for each", least=0, words=(AUTO,)),
@@ -170,10 +177,13 @@ class Cifar(Task):
         self.images = min(len(data.train_y), config.images or len(data.train_y))
         self.per_epoch = -(-self.images // config.batch_size)
         scaled, sizes = config.init == "scaled", (config.connectivity, config.budget)
+        with as_config_error():
+            allocation = read_allocation(config.allocation)
+            shares = shares_of(*sizes, allocation)
         kind = METHODS[config.method]
         by_nonzero = not kind.zeros_learn
-        self.model = plain_model(config.seed, by_nonzero) if kind.plain else sparse_model(*sizes, config.seed, scaled)
-        shares = shares_of(*sizes)
+        start = (*sizes, config.seed, scaled, allocation)
+        self.model = plain_model(config.seed, by_nonzero) if kind.plain else sparse_model(*start)
         one, noise = getattr(config, "l1", None), getattr(config, "noise", None)
         each = [config.l1_conv2, config.l1_fc1, config.l1_fc2]
         l1 = each if one is None else one if one == AUTO else [one] * 3
