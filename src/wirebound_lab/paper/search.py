@@ -63,7 +63,7 @@ CANDIDATES: Mapping[str, Sequence[Candidate]] = {
         *(Candidate("deep-r", 0.05, {"l1": 3e-4, "lr": lr}) for lr in (0.02, 0.1)),
         Candidate("fixed", 0.05, {"lr": 0.1}),
         Candidate("deep-r", 0.05, {"l1": 3e-4, "average": 0.9999}),
-        *(Candidate("deep-r", 0.2, {"l1": l1}) for l1 in (3e-5, 1e-4, 3e-4)),
+        *(Candidate("deep-r", 0.2, {"epochs": 30, "l1": l1}) for l1 in (3e-5, 1e-4, 3e-4)),
         *(Candidate("dense", 1.0, {"lr": lr}) for lr in (0.02, 0.05, 0.1)),
         # Where methods end that are not told a connectivity; a third of the epochs shows it.
         *(Candidate("l1-shrinkage", l1, {"epochs": 20}) for l1 in (3e-4, 1e-3, 3e-3)),
