@@ -1,8 +1,8 @@
 """How a claim about a difference is decided: run against run of the same seed, an interval, three verdicts.
 
 The interval is Student's over the seeds, at a level of 90 %, so that each of its ends is a one-sided test at 5 %; of 95 %
-where seeds were added a second time, since that is a third look. What counts as "better" or "close" for each claim was
-written down before the runs, in ``docs/protocol.md``.
+for a later look: where seeds were added a second time, or settings chosen again. What counts as "better" or "close" for
+each claim was written down before the runs, in ``docs/protocol.md``.
 """
 
 import statistics
@@ -23,6 +23,7 @@ class Difference:
     """A difference over seeds, each between two runs of the same seed, with its interval; none if nothing was run yet."""
 
     values: tuple[float, ...]
+    again: bool = False  # the claim was looked at before, with other settings
 
     @property
     def mean(self) -> float:
@@ -34,7 +35,7 @@ class Difference:
 
     @property
     def level(self) -> float:
-        return _LEVEL if self.count <= _TWO_LOOKS else _LATE_LEVEL
+        return _LATE_LEVEL if self.again or self.count > _TWO_LOOKS else _LEVEL
 
     @property
     def half(self) -> float | None:
@@ -68,10 +69,10 @@ def paired_test(gains: Sequence[Difference], wanted: str = "above 0") -> str:
     return f"paired, {100 * level:g} % interval{other} {wanted}"
 
 
-def difference(done: Outcomes, more: Sequence[Job], less: Sequence[Job], key: str) -> Difference:
-    """``more`` − ``less``, of the seeds that have both."""
+def difference(done: Outcomes, more: Sequence[Job], less: Sequence[Job], key: str, *, again: bool = False) -> Difference:
+    """``more`` − ``less``, of the seeds that have both. ``again``: as of ``Difference``."""
     both = [done.of(pair) for pair in zip(more, less, strict=False)]
-    return Difference(tuple(pair[0][key] - pair[1][key] for pair in both if len(pair) == 2))
+    return Difference(tuple(pair[0][key] - pair[1][key] for pair in both if len(pair) == 2), again)
 
 
 def all_of(verdicts: Iterable[bool | None]) -> bool | None:

@@ -40,7 +40,7 @@ def write_results(out: Path, figures: Mapping[str, Figure]) -> Path:
     head = (
         "# Deep rewiring, replicated\n\n"
         f"Made by `wirebound reproduce`: {held} claims hold, {failed} do not, {undecided} are not decided. Where the "
-        "table gives a difference in points, ± is its 90 % interval over seeds (95 % with more than five); elsewhere ± is the standard deviation.\n\n"
+        "table gives a difference in points, ± is its 90 % interval over seeds (95 % where the test says so); elsewhere ± is the standard deviation.\n\n"
     )
     parts = [head, scope, _compute(experiments), "\n\n## Claims\n\n", _table(experiments, figures), "\n\n", after, _notes(experiments)]
     path = out / "RESULTS.md"

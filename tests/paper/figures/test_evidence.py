@@ -15,7 +15,7 @@ def test_the_interval_is_students():
     assert Difference((0.01,)).half is None
 
 
-def test_seeds_that_were_added_twice_have_a_wider_interval():
+def test_later_looks_have_a_wider_interval():
     five, ten = Difference((0.0, 0.01, 0.0, 0.01, 0.0)), Difference((0.0, 0.01) * 5)
     assert five.half == pytest.approx(2.132 * 0.0054772 / 5**0.5, rel=1e-3)
     assert ten.half == pytest.approx(2.262 * 0.0052705 / 10**0.5, rel=1e-3)
@@ -23,6 +23,9 @@ def test_seeds_that_were_added_twice_have_a_wider_interval():
     assert paired_test([ten], "below 2 points") == "paired, 95 % interval below 2 points"
     assert paired_test([five, ten], "above 0 at each level") == "paired, 90 % interval (95 % with 10 seeds) above 0 at each level"
     assert paired_test([]) == "paired, 90 % interval above 0"
+    again = Difference((0.0, 0.01, 0.0, 0.01, 0.0), again=True)
+    assert again.half == pytest.approx(2.776 * 0.0054772 / 5**0.5, rel=1e-3)
+    assert paired_test([again]) == "paired, 95 % interval above 0"
 
 
 def test_an_interval_with_both_answers_decides_nothing():

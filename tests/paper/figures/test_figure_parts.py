@@ -195,9 +195,12 @@ def test_fig1b_and_fig2_findings_follow_from_the_runs(tmp_path):
     def read(runs):
         return fig1b.read(_reading(fig1b.runs, made_outcomes(tmp_path, runs), 2))
 
-    accuracy = {"deep-r": 0.7, "fixed": 0.69, "dense": 0.71, "soft-deep-r": 0.6, "long": 0.83}
+    accuracy = {"deep-r": 0.7, "fixed": 0.69, "dense": 0.71, "soft-deep-r": 0.6, "long": 0.83, "first": 0.68}
     runs = {folder: (accuracy[method], level, [100, 100, 100]) for method, level, folder in by_method(fig1b.runs)}
     assert list(_holds(read(runs)).values()) == [None, True, True]
+    assert read(runs).findings[1]["ours"] == "1.00 ± 0.00 points below"  # by the runs with the α of 20 %
+    assert read(runs).findings[1]["note"].endswith("3.00 ± 0.00 points below")
+    assert read(runs).findings[1]["test"] == "paired, 95 % interval below 2 points"
     drawn = read({folder: (0.65, *rest) if "/deep-r" in folder else (a, *rest) for folder, (a, *rest) in runs.items()})
     assert list(_holds(drawn).values()) == [None, False, False]
     assert drawn.findings[-1]["ours"] == "4.00 ± 0.00 points worse"
